@@ -1,0 +1,46 @@
+# The one door: `make` lists what can be done. Everything is installed in .venv on first use.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+export PYTHON
+
+PYTEST := .venv/bin/python -m pytest -n 2 --dist loadgroup
+WITH_JAVA := tools/setup.sh with_java
+
+.PHONY: help demo test test-long check bench lock clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv/.ready: requirements.lock pyproject.toml
+	@tools/setup.sh venv
+
+demo: .venv/.ready ## Run examples/orders.py: a log written, read and explained (no Java)
+	@.venv/bin/python examples/orders.py
+
+test: .venv/.ready ## Run the tests; more for pytest: make test ARGS="-k torn -x"
+	@$(WITH_JAVA) $(PYTEST) $(ARGS)
+
+test-long: .venv/.ready ## Run all tests, also those that take minutes
+	@PENSTOCK_TEST_LONG=1 $(WITH_JAVA) $(PYTEST) -m "long or not long" $(ARGS)
+
+check: .venv/.ready ## Lint, format, types and import rules; all are run, any can fail
+	@failed=0; \
+	step() { echo "== $$*"; ".venv/bin/$$1" "$${@:2}" || failed=1; }; \
+	step ruff check .; \
+	step ruff format --check .; \
+	step mypy; \
+	step lint-imports --no-logo --cache-dir build/imports; \
+	exit $$failed
+
+bench: .venv/.ready ## Run the benchmarks; one part of them: make bench ONLY=log
+	@$(WITH_JAVA) .venv/bin/python -m benchmarks.run $(if $(ONLY),--only $(ONLY))
+
+lock: ## Write requirements.lock again; newest versions: make lock ARGS=--upgrade
+	@tools/setup.sh lock $(ARGS)
+
+clean: ## Remove what these targets made: .venv, build, dist, byte code
+	rm -rf .venv build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,35 @@
+"""The log: where facts are kept. An embedded, partitioned, typed, append-only log in plain files, with no server.
+
+The main path of a write: Log -> Topic.append -> Topic.requests -> PartitionWriter.append -> stage -> publish.
+The main path of a read: Log -> Topic.reader -> Reader.poll -> FrameReader.read -> read_batches.
+"""
+
+from penstock.log.description import TopicSettings
+from penstock.log.groups import Delivery, Group, Lag, Member, Move
+from penstock.log.log import Log
+from penstock.log.plan import Appended
+from penstock.log.producer import Producer
+from penstock.log.reader import Batch, Reader
+from penstock.log.rewrite import Rewritten
+from penstock.log.topic import Topic
+from penstock.log.transaction import Transaction
+from penstock.log.verify import Statistics, Verified
+
+__all__ = [
+    "Appended",
+    "Batch",
+    "Delivery",
+    "Group",
+    "Lag",
+    "Log",
+    "Member",
+    "Move",
+    "Producer",
+    "Reader",
+    "Rewritten",
+    "Statistics",
+    "Topic",
+    "TopicSettings",
+    "Transaction",
+    "Verified",
+]

@@ -1,0 +1,170 @@
+"""The catalogue of a log: names, epochs, committed transactions and group offsets, in one SQLite file.
+
+SQLite brings what this needs: several processes, atomic changes, durability. Rows are small and few; the data itself is
+never here. The record of a transaction is its commit point (see `transaction`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import DamagedError, DeclarationError, UnavailableError
+from penstock.log.recovery import Outcome
+
+CATALOG_NAME = "catalog.db"
+CATALOG_FORMAT = 1
+BUSY_SECONDS = 30.0
+
+_TABLES = """
+CREATE TABLE producers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE NOT NULL, epoch INTEGER NOT NULL,
+    sequence INTEGER NOT NULL);
+CREATE TABLE transactions (id INTEGER PRIMARY KEY);
+CREATE TABLE subscriptions (group_name TEXT NOT NULL, topic TEXT NOT NULL, PRIMARY KEY (group_name, topic));
+CREATE TABLE offsets (group_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL, PRIMARY KEY (group_name, topic, partition));
+CREATE TABLE members (group_name TEXT NOT NULL, member TEXT NOT NULL, topics TEXT NOT NULL, boot BLOB NOT NULL,
+    expires REAL NOT NULL, PRIMARY KEY (group_name, member));
+CREATE TABLE assignments (group_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    member TEXT NOT NULL, PRIMARY KEY (group_name, topic, partition));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A named producer: `sequence` is that of its last committed transaction, -1 before the first."""
+
+    id: int
+    name: str
+    epoch: int
+    sequence: int
+
+
+class Catalog:
+    """One connection for all threads of this process; every change is one short SQLite transaction."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / CATALOG_NAME
+        self._guard = threading.RLock()
+        with self._translated():
+            self._connection = sqlite3.connect(
+                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+        self._prepare()
+
+    def close(self) -> None:
+        with self._guard:
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        with self.change() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
+            elif version != CATALOG_FORMAT:
+                raise DeclarationError(
+                    f"{self._path}: the catalogue has format {version}; this version of Penstock reads "
+                    f"format {CATALOG_FORMAT}",
+                    hint="open the log with the version of Penstock that wrote it",
+                )
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """One atomic change: on disk when the block has ended, undone when it raises."""
+        with self._guard, self._translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def look(self) -> Iterator[sqlite3.Connection]:
+        with self._guard, self._translated():
+            yield self._connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            text = str(error)
+            if "full" in text:
+                raise UnavailableError(
+                    f"{self._path}: the disk is full. Nothing that was acknowledged is lost",
+                    hint="make space and try again",
+                ) from error
+            if isinstance(error, sqlite3.OperationalError):
+                raise UnavailableError(
+                    f"{self._path}: {text}", hint="try again; if it stays, check who holds it"
+                ) from error
+            raise DamagedError(f"{self._path}: {text}", hint="restore the file from a copy") from error
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def outcome(self, transaction: int) -> Outcome:
+        with self.look() as connection:
+            row = connection.execute("SELECT 1 FROM transactions WHERE id = ?", (transaction,)).fetchone()
+        return Outcome.COMMITTED if row else Outcome.UNRECORDED
+
+    def forget_transactions(self, transactions: list[int]) -> None:
+        """For transactions whose ends are on disk in every tail, so that nobody will ask again."""
+        with self.change() as connection:
+            connection.executemany("DELETE FROM transactions WHERE id = ?", [(one,) for one in transactions])
+
+    # -- producers ----------------------------------------------------------------------------------------------------
+
+    def register_producer(self, name: str) -> int:
+        with self.change() as connection:
+            connection.execute(
+                "INSERT INTO producers (name, epoch, sequence) VALUES (?, 0, -1) ON CONFLICT (name) DO NOTHING", (name,)
+            )
+            (number,) = connection.execute("SELECT id FROM producers WHERE name = ?", (name,)).fetchone()
+        return int(number)
+
+    def raise_epoch(self, producer: int) -> int:
+        with self.change() as connection:
+            connection.execute("UPDATE producers SET epoch = epoch + 1 WHERE id = ?", (producer,))
+            (epoch,) = connection.execute("SELECT epoch FROM producers WHERE id = ?", (producer,)).fetchone()
+        return int(epoch)
+
+    def producer(self, producer: int) -> ProducerRecord:
+        with self.look() as connection:
+            row = connection.execute(
+                "SELECT id, name, epoch, sequence FROM producers WHERE id = ?", (producer,)
+            ).fetchone()
+        return ProducerRecord(*row)
+
+    def producers(self) -> dict[int, str]:
+        with self.look() as connection:
+            return dict(connection.execute("SELECT id, name FROM producers").fetchall())
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def forget_topic(self, topic: str) -> None:
+        with self.change() as connection:
+            for table in ("subscriptions", "offsets", "assignments"):
+                connection.execute(f"DELETE FROM {table} WHERE topic = ?", (topic,))
+
+    def slowest_offsets(self, topic: str, partitions: int) -> list[int | None]:
+        """For each partition how far the slowest group that reads this topic has come; None without any group."""
+        with self.look() as connection:
+            groups = connection.execute("SELECT group_name FROM subscriptions WHERE topic = ?", (topic,)).fetchall()
+            rows = connection.execute(
+                "SELECT group_name, partition, next_offset FROM offsets WHERE topic = ?", (topic,)
+            ).fetchall()
+        if not groups:
+            return [None] * partitions
+        committed = {(group, partition): offset for group, partition, offset in rows}
+        return [min(committed.get((group, partition), 0) for (group,) in groups) for partition in range(partitions)]

@@ -1,0 +1,123 @@
+"""The description of a topic: what is stored about it, how it is checked, and how its files are laid out."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import DamagedError, DeclarationError
+from penstock.log.ddl import closest, to_ddl
+from penstock.log.files import Files, write_durably
+from penstock.log.hashing import MAX_PARTITIONS, can_be_key
+from penstock.log.partition import create_partition
+from penstock.log.segment import FORMAT
+
+DESCRIPTION_NAME = "topic.json"
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+MOST_BATCH_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What is decided when a topic is created. Only retention and the schema can be changed later."""
+
+    partitions: int = 1
+    key: tuple[str, ...] = ()
+    time: str | None = None
+    durability: str = "fsync"  # acknowledged means on disk; "os": acknowledged means handed to the operating system
+    versioned: bool = False  # number the events of each key, for conditional appends
+    retention_seconds: float | None = None
+    retention_bytes: int | None = None  # per partition
+    segment_bytes: int = 128 * 1024 * 1024
+    max_batch_bytes: int = MOST_BATCH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Everything stored about a topic. Schemas are numbered from 1; frames tell which one they were written with."""
+
+    name: str
+    id: str
+    settings: TopicSettings
+    schemas: tuple[str, ...]
+    created: str
+
+
+def partition_directory(number: int) -> str:
+    return f"{number:05d}"
+
+
+def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
+    """Everything that can be wrong with a topic, before anything of it exists."""
+    where = f"topic '{name}'"
+    if not NAME_PATTERN.fullmatch(name):
+        raise DeclarationError(
+            f"{where}: this is not a name for a topic",
+            hint="use 1 to 200 letters, digits, dots, dashes and underscores, beginning with a letter or a digit",
+        )
+    if not 1 <= settings.partitions <= MAX_PARTITIONS:
+        raise DeclarationError(f"{where}: it cannot have {settings.partitions} partitions; 1 to {MAX_PARTITIONS} can")
+    if settings.durability not in ("fsync", "os"):
+        raise DeclarationError(f"{where}: durability '{settings.durability}' does not exist; there is 'fsync' and 'os'")
+    for column in (*settings.key, *([settings.time] if settings.time else [])):
+        if column not in schema.names:
+            raise DeclarationError(
+                f"{where}: there is no column '{column}'; it has {', '.join(schema.names)}",
+                hint=closest(column, schema.names),
+            )
+    for column in settings.key:
+        if not can_be_key(schema.field(column).type):
+            raise DeclarationError(
+                f"{where}: column '{column}' of type {schema.field(column).type} cannot be a key",
+                hint="keys are booleans, integers, dates, timestamps, decimals up to 18 digits, strings or binary",
+            )
+    if settings.time and not pa.types.is_timestamp(schema.field(settings.time).type):
+        raise DeclarationError(f"{where}: the event time '{settings.time}' must be a timestamp")
+    if settings.versioned and not settings.key:
+        raise DeclarationError(f"{where}: versions are counted per key, and the topic has none")
+    if settings.versioned and (settings.retention_seconds is not None or settings.retention_bytes is not None):
+        raise DeclarationError(
+            f"{where}: a versioned topic cannot have retention: versions would be forgotten with their events",
+            hint="remove single keys with erase, or keep only each key's last event with compact",
+        )
+
+
+def create_topic_files(files: Files, directory: Path, name: str, schema: pa.Schema, settings: TopicSettings) -> None:
+    """Lay out a topic. It exists once its description is stored, which is the last step."""
+    topic_id = uuid.uuid4()
+    files.make_directory(directory)
+    for number in range(settings.partitions):
+        create_partition(files, directory / partition_directory(number), topic_id=topic_id.bytes, number=number)
+    files.sync_directory(directory.parent)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    description = Description(name, topic_id.hex, settings, (to_ddl(schema),), created)
+    store_description(files, directory, description)
+
+
+def store_description(files: Files, directory: Path, description: Description) -> None:
+    document = {"format": FORMAT, **asdict(description)}
+    write_durably(files, directory / DESCRIPTION_NAME, json.dumps(document, indent=1).encode())
+
+
+def load_description(files: Files, directory: Path) -> Description:
+    path = directory / DESCRIPTION_NAME
+    try:
+        document = json.loads(files.read(path))
+        version = document.pop("format")
+        if version != FORMAT:
+            raise DeclarationError(
+                f"{path}: the topic has format {version}; this version of Penstock reads format {FORMAT}",
+                hint="open it with the version of Penstock that wrote it",
+            )
+        settings = TopicSettings(**{**document["settings"], "key": tuple(document["settings"]["key"])})
+        return Description(document["name"], document["id"], settings, tuple(document["schemas"]), document["created"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(
+            f"{path}: the topic's description is damaged", hint="restore the file from a copy"
+        ) from error

@@ -1,0 +1,233 @@
+"""The file operations the log stands on, as one small contract.
+
+Everything durable goes through `Files` and `File`, so that the tests can put a simulated disk under the real code and
+take the power away between any two calls. What is not here: SQLite, which brings its own file handling.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.errors import UnavailableError
+
+# Below this a pread is cheaper than setting up a mapping and faulting its pages in.
+MAP_FROM_BYTES = 64 * 1024
+# IOV_MAX on Linux.
+MOST_BUFFERS = 1024
+
+Buffer = bytes | memoryview | pa.Buffer
+
+
+class File(Protocol):
+    """One open file. A write is on disk only after `sync` has returned; a failed `sync` says nothing about either."""
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers, one after the other, from `position` on. On an error any part may have been written."""
+
+    def sync(self) -> None:
+        """Return once everything written to this file is on disk."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def view(self, start: int, length: int) -> pa.Buffer:
+        """The bytes as they are now, mapped where that pays. The caller promises that they exist."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive or shared lock that ends with its process, whatever ends that."""
+
+    def acquire(self, *, shared: bool = False, timeout: float = 30.0) -> None:
+        """Wait for the lock, at most `timeout` seconds; then raise UnavailableError naming who holds it."""
+
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A directory tree. A name is on disk only after `sync_directory` of its folder has returned."""
+
+    def open(self, path: Path, *, create: bool = False) -> File: ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def names(self, directory: Path) -> list[str]: ...
+
+    def make_directory(self, path: Path) -> None: ...
+
+    def replace(self, source: Path, target: Path) -> None: ...
+
+    def remove(self, path: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def lock(self, path: Path) -> Lock: ...
+
+    def boot(self) -> bytes:
+        """Sixteen bytes that change when the machine restarts, so that unsynced files are not believed afterwards."""
+
+
+def write_durably(files: Files, path: Path, content: bytes) -> None:
+    """Replace the whole file: after a crash it holds either the old content or the new, never a mixture."""
+    draft = path.with_name(path.name + ".tmp")
+    file = files.open(draft, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [content])
+        file.sync()
+    finally:
+        file.close()
+    files.replace(draft, path)
+    files.sync_directory(path.parent)
+
+
+class DiskFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            self._descriptor = os.open(path, flags, 0o644)
+        except PermissionError:
+            if create:
+                raise
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        pending = [memoryview(buffer).cast("B") for buffer in buffers if len(memoryview(buffer))]
+        while pending:
+            written = os.pwritev(self._descriptor, pending[:MOST_BUFFERS], position)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes")
+            position += written
+            while pending and written >= len(pending[0]):
+                written -= len(pending.pop(0))
+            if written:
+                pending[0] = pending[0][written:]
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def view(self, start: int, length: int) -> pa.Buffer:
+        if length < MAP_FROM_BYTES:
+            return pa.py_buffer(os.pread(self._descriptor, length, start))
+        page_start = start - start % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(self._descriptor, start - page_start + length, offset=page_start, access=mmap.ACCESS_READ)
+        return pa.py_buffer(mapped).slice(start - page_start, length)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class DiskLock:
+    """`flock` on a file that also tells the process id of the last exclusive holder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._signed = False
+
+    def acquire(self, *, shared: bool = False, timeout: float = 30.0) -> None:
+        operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        deadline = time.monotonic() + timeout
+        pause = 0.00005
+        while True:
+            try:
+                fcntl.flock(self._descriptor, operation | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise self._held_too_long(timeout) from None
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.002)
+        if not shared and not self._holder_is_us():
+            os.pwrite(self._descriptor, f"{os.getpid():<20}".encode(), 0)
+
+    def release(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _holder(self) -> str:
+        return os.pread(self._descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+
+    def _holder_is_us(self) -> bool:
+        return self._holder() == str(os.getpid())
+
+    def _held_too_long(self, timeout: float) -> UnavailableError:
+        return UnavailableError(
+            f"{self._path}: still locked after {timeout:g} seconds; the last to take it was process {self._holder()}",
+            hint="if that process is stopped, continue or end it; the lock ends with the process",
+        )
+
+
+class Disk:
+    """The real file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return DiskFile(path, create=create)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def names(self, directory: Path) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def replace(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> Lock:
+        return DiskLock(path)
+
+    def boot(self) -> bytes:
+        return boot_id()
+
+
+def boot_id() -> bytes:
+    """Linux tells it; elsewhere the boot is unknown, and every start is treated as one after a power loss."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except OSError:
+        return os.urandom(16)

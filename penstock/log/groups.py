@@ -1,0 +1,360 @@
+"""Consumer groups: members that share the partitions of some topics, and the offsets they have committed.
+
+A member holds its partitions by a lease that it renews when it polls. Partitions move in two steps, so that no two
+members ever own one: the old owner lets go (or its lease runs out), then the new one takes it. Offsets can only be
+committed by the owner. Leases count in time since boot, so setting the clock does not end them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.errors import DeclarationError, FencedError, UnavailableError
+from penstock.log.catalog import Catalog
+from penstock.log.files import boot_id
+from penstock.log.reader import READ_BYTES, Batch, Reader
+from penstock.log.topic import Start, Topic
+from penstock.log.wait import Watch
+
+LEASE_SECONDS = 30.0
+HEARTBEAT_SECONDS = 1.0
+
+TopicPartition = tuple[str, int]
+TopicByName = Callable[[str], Topic]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch and the topic it came from."""
+
+    topic: str
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group is behind in one partition. `committed` is None before its first commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    lag: int
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a reset: where a partition's committed offset is, and where it would go."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    target: int
+
+
+class Group:
+    """Made by `Log.group`."""
+
+    def __init__(self, catalog: Catalog, topic_by_name: TopicByName, name: str) -> None:
+        self.name = name
+        self._catalog = catalog
+        self._topic = topic_by_name
+
+    def join(
+        self,
+        topics: Sequence[str],
+        *,
+        start: Start = "start",
+        lease: float = LEASE_SECONDS,
+        on_release: Callable[[Member], None] | None = None,
+    ) -> Member:
+        """Become a member. `start` is where partitions begin that the group has never committed.
+
+        `on_release` is called before partitions are handed to another member: the last moment to commit them.
+        """
+        opened = {name: self._topic(name) for name in topics}
+        if not opened:
+            raise DeclarationError(f"group '{self.name}': a member needs at least one topic")
+        return Member(self._catalog, self.name, opened, start=start, lease=lease, on_release=on_release)
+
+    def topics(self) -> list[str]:
+        with self._catalog.look() as connection:
+            rows = connection.execute(
+                "SELECT topic FROM subscriptions WHERE group_name = ? ORDER BY topic", (self.name,)
+            ).fetchall()
+        return [topic for (topic,) in rows]
+
+    def members(self) -> dict[str, list[TopicPartition]]:
+        """The members whose leases run, with the partitions each owns."""
+        with self._catalog.look() as connection:
+            alive = _living(connection, self.name)
+            owned = _assignments(connection, self.name)
+        return {member: [place for place, owner in owned.items() if owner == member] for member in alive}
+
+    def committed(self, topic: str) -> dict[int, int]:
+        with self._catalog.look() as connection:
+            return _committed(connection, self.name, topic)
+
+    def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets from outside, for readers that are not members. Refused while a member owns the partition."""
+        with self._catalog.change() as connection:
+            store_offsets(connection, self.name, None, topic, offsets)
+
+    def lag(self) -> list[Lag]:
+        lags = []
+        owners = {place: member for member, places in self.members().items() for place in places}
+        for name in self.topics():
+            topic, committed = self._topic(name), self.committed(name)
+            starts, ends = topic.starts(), topic.ends()
+            for number, end in ends.items():
+                done = committed.get(number)
+                behind = end - max(done if done is not None else 0, starts[number])
+                lags.append(Lag(name, number, done, end, max(0, behind), owners.get((name, number))))
+        return lags
+
+    def plan_reset(self, topic: str, to: Start, *, partitions: Sequence[int] | None = None) -> list[Move]:
+        """What a reset would do. Nothing is changed."""
+        committed = self.committed(topic)
+        targets = self._topic(topic).positions(to)
+        return [
+            Move(topic, number, committed.get(number), target)
+            for number, target in targets.items()
+            if partitions is None or number in partitions
+        ]
+
+    def reset(self, moves: Sequence[Move]) -> None:
+        """Carry out a planned reset, unless the group has living members or has moved since it was planned."""
+        with self._catalog.change() as connection:
+            alive = _living(connection, self.name)
+            if alive:
+                raise UnavailableError(
+                    f"group '{self.name}': it has {len(alive)} living members ({', '.join(sorted(alive))})",
+                    hint="stop them, or wait until their leases run out, and reset again",
+                )
+            for move in moves:
+                if _committed(connection, self.name, move.topic).get(move.partition) != move.committed:
+                    raise UnavailableError(
+                        f"group '{self.name}': topic '{move.topic}' partition {move.partition} has moved since the "
+                        "reset was planned",
+                        hint="plan the reset again",
+                    )
+                store_offsets(connection, self.name, None, move.topic, {move.partition: move.target})
+
+    def replay(self, topic: str, start: Start, *, columns: Sequence[str] | None = None) -> Reader:
+        """A reader over what the group has read or will read, which leaves the group as it is."""
+        return self._topic(topic).reader(start, columns=columns)
+
+    def drop(self) -> None:
+        """Forget the group: its offsets, and its say in when delete markers may go."""
+        with self._catalog.change() as connection:
+            alive = _living(connection, self.name)
+            if alive:
+                raise UnavailableError(f"group '{self.name}': it has living members ({', '.join(sorted(alive))})")
+            for table in ("subscriptions", "offsets", "members", "assignments"):
+                connection.execute(f"DELETE FROM {table} WHERE group_name = ?", (self.name,))
+
+
+class Member:
+    """One reader of a group. `poll`, process, `commit`; whatever was not committed is delivered again."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        group: str,
+        topics: Mapping[str, Topic],
+        *,
+        start: Start,
+        lease: float,
+        on_release: Callable[[Member], None] | None,
+    ) -> None:
+        self.group = group
+        self.id = f"{group}-{uuid.uuid4().hex[:12]}"
+        self._catalog = catalog
+        self._topics = dict(topics)
+        self._start = start
+        self._lease = lease
+        self._on_release = on_release
+        self._boot = boot_id()
+        self._owned: set[TopicPartition] = set()
+        self._readers: dict[str, Reader] = {}
+        self._watch = Watch([])
+        self._next_heartbeat = 0.0
+        with catalog.change() as connection:
+            for name in topics:
+                connection.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?)", (group, name))
+        self.heartbeat()
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        """The partitions this member reads."""
+        return set(self._owned)
+
+    def poll(self, timeout: float | None = 0.0, *, max_bytes: int = READ_BYTES) -> list[Delivery]:
+        """The next batches, waiting up to `timeout` seconds (None: for ever). Renews the lease."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if time.monotonic() >= self._next_heartbeat:
+                self.heartbeat()
+            deliveries = self._look(deadline, max_bytes)
+            if deliveries or (deadline is not None and time.monotonic() >= deadline):
+                return deliveries
+
+    def commit(self) -> None:
+        """Commit everything `poll` has returned. Refused with FencedError when another member took a partition over."""
+        with self._catalog.change() as connection:
+            for name, offsets in self.positions().items():
+                store_offsets(connection, self.group, self.id, name, offsets)
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """For every partition the offset after the last row `poll` has returned."""
+        return {name: reader.positions for name, reader in self._readers.items()}
+
+    def heartbeat(self) -> None:
+        """Renew the lease, let go what others should have, take what is free. `poll` does this by itself."""
+        self._next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._lease / 3)
+        with self._catalog.change() as connection:
+            lost = self._renew(connection)
+            wanted = self._wanted(connection)
+        extra = self._owned - wanted - lost
+        if extra and self._on_release is not None:
+            self._on_release(self)
+        with self._catalog.change() as connection:
+            for topic, partition in extra:
+                connection.execute(
+                    "DELETE FROM assignments WHERE group_name = ? AND topic = ? AND partition = ? AND member = ?",
+                    (self.group, topic, partition, self.id),
+                )
+            for topic, partition in wanted:
+                connection.execute(
+                    "INSERT OR IGNORE INTO assignments VALUES (?, ?, ?, ?)", (self.group, topic, partition, self.id)
+                )
+            owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
+        if owned != self._owned or lost:
+            self._take(owned, keep=self._owned - lost)
+
+    def close(self) -> None:
+        """Leave the group. Uncommitted rows go to whoever takes the partitions."""
+        self._stop_reading()
+        self._owned = set()
+        with self._catalog.change() as connection:
+            _forget_member(connection, self.group, self.id)
+
+    def _look(self, deadline: float | None, max_bytes: int) -> list[Delivery]:
+        """Take what is there; with nothing there, wait, but not past the next heartbeat."""
+        for name, reader in self._readers.items():
+            batches = reader.poll(0.0, max_bytes=max_bytes)
+            if batches:
+                return [Delivery(name, batch) for batch in batches]
+        until = self._next_heartbeat if deadline is None else min(self._next_heartbeat, deadline)
+        self._watch.wait(max(0.0, until - time.monotonic()))
+        return []
+
+    def _renew(self, connection: sqlite3.Connection) -> set[TopicPartition]:
+        """Write our lease, end those that ran out; return what we held and lost because ours had run out."""
+        now = time.monotonic()
+        for member in _expired(connection, self.group, now, self._boot):
+            _forget_member(connection, self.group, member)
+        connection.execute(
+            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)",
+            (self.group, self.id, json.dumps(sorted(self._topics)), self._boot, now + self._lease),
+        )
+        owners = _assignments(connection, self.group)
+        return {place for place in self._owned if owners.get(place) != self.id}
+
+    def _wanted(self, connection: sqlite3.Connection) -> set[TopicPartition]:
+        """Our share: every topic's partitions dealt out in turn to the members that read it, in the order of names."""
+        rows = connection.execute(
+            "SELECT member, topics FROM members WHERE group_name = ? ORDER BY member", (self.group,)
+        ).fetchall()
+        wanted = set()
+        for shift, (name, topic) in enumerate(sorted(self._topics.items())):
+            readers = [member for member, topics in rows if name in json.loads(topics)]
+            for number in range(topic.settings.partitions):
+                if readers[(number + shift) % len(readers)] == self.id:
+                    wanted.add((name, number))
+        return wanted
+
+    def _take(self, owned: set[TopicPartition], *, keep: set[TopicPartition]) -> None:
+        """Read what we own now: partitions we keep go on where they were, new ones begin where the group committed."""
+        before = self.positions()
+        self._stop_reading()
+        for name, topic in self._topics.items():
+            numbers = sorted(number for owner_topic, number in owned if owner_topic == name)
+            if not numbers:
+                continue
+            with self._catalog.look() as connection:
+                committed = _committed(connection, self.group, name)
+            fresh = topic.positions(self._start) if any(number not in committed for number in numbers) else {}
+            positions = {number: committed.get(number, fresh.get(number, 0)) for number in numbers}
+            positions |= {number: before[name][number] for number in numbers if (name, number) in keep & owned}
+            self._readers[name] = topic.reader(positions, partitions=numbers)
+        self._owned = owned
+        self._watch = Watch([self._topics[name].partition(number).tail_file.path for name, number in owned])
+
+    def _stop_reading(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers = {}
+        self._watch.close()
+
+
+def group_names(catalog: Catalog) -> list[str]:
+    with catalog.look() as connection:
+        rows = connection.execute("SELECT DISTINCT group_name FROM subscriptions ORDER BY group_name").fetchall()
+    return [name for (name,) in rows]
+
+
+def store_offsets(
+    connection: sqlite3.Connection, group: str, member: str | None, topic: str, offsets: Mapping[int, int]
+) -> None:
+    """Commit offsets inside a change of the catalogue, for the member that owns the partitions, or for nobody."""
+    owners = _assignments(connection, group)
+    for partition, offset in offsets.items():
+        owner = owners.get((topic, partition))
+        if owner != member:
+            raise FencedError(
+                f"group '{group}': topic '{topic}' partition {partition} belongs to "
+                + (f"member {owner}" if owner else "no member")
+                + (f", not to {member}" if member else ""),
+                hint="this member's lease ran out; what it did not commit is delivered again"
+                if member
+                else "stop the members, or let them commit",
+            )
+        connection.execute("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?)", (group, topic, partition, offset))
+    connection.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?)", (group, topic))
+
+
+def _assignments(connection: sqlite3.Connection, group: str) -> dict[TopicPartition, str]:
+    rows = connection.execute("SELECT topic, partition, member FROM assignments WHERE group_name = ?", (group,))
+    return {(topic, partition): member for topic, partition, member in rows.fetchall()}
+
+
+def _committed(connection: sqlite3.Connection, group: str, topic: str) -> dict[int, int]:
+    rows = connection.execute(
+        "SELECT partition, next_offset FROM offsets WHERE group_name = ? AND topic = ?", (group, topic)
+    )
+    return dict(rows.fetchall())
+
+
+def _expired(connection: sqlite3.Connection, group: str, now: float, boot: bytes) -> list[str]:
+    rows = connection.execute(
+        "SELECT member FROM members WHERE group_name = ? AND (expires < ? OR boot != ?)", (group, now, boot)
+    )
+    return [member for (member,) in rows.fetchall()]
+
+
+def _living(connection: sqlite3.Connection, group: str) -> set[str]:
+    dead = set(_expired(connection, group, time.monotonic(), boot_id()))
+    rows = connection.execute("SELECT member FROM members WHERE group_name = ?", (group,)).fetchall()
+    return {member for (member,) in rows} - dead
+
+
+def _forget_member(connection: sqlite3.Connection, group: str, member: str) -> None:
+    for table in ("members", "assignments"):
+        connection.execute(f"DELETE FROM {table} WHERE group_name = ? AND member = ?", (group, member))

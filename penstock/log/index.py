@@ -1,0 +1,124 @@
+"""The index of a segment: some of its frames, by offset and by time. A sidecar file that can always be rebuilt.
+
+An entry is written for the first frame and then for one frame in every 64 KiB or more. Each entry has its own checksum;
+an index with a bad entry is thrown away and made again from the frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+
+from penstock.log.files import File, Files
+from penstock.log.frame import Header
+
+INDEX_EVERY_BYTES = 64 * 1024
+_ENTRY = struct.Struct("<qqqqII")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A frame worth remembering. `max_time` is the largest event time before this frame, in this partition."""
+
+    base_offset: int
+    position: int
+    max_time: int
+    append_time: int
+
+
+class IndexBuilder:
+    """Chooses the frames that get an entry, while frames go by in order."""
+
+    def __init__(self, *, max_time: int, last_position: int = -INDEX_EVERY_BYTES) -> None:
+        self._max_time = max_time
+        self._last_position = last_position
+
+    def entry_for(self, position: int, header: Header) -> Entry | None:
+        due = position - self._last_position >= INDEX_EVERY_BYTES and header.rows > 0
+        entry = Entry(header.base_offset, position, self._max_time, header.append_time) if due else None
+        if due:
+            self._last_position = position
+        self._max_time = max(self._max_time, header.max_time)
+        return entry
+
+    def entries_for(self, frames: Iterable[tuple[int, Header]]) -> list[Entry]:
+        return [entry for position, header in frames if (entry := self.entry_for(position, header))]
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    return b"".join(_encode_entry(entry) for entry in entries)
+
+
+def _encode_entry(entry: Entry) -> bytes:
+    packed = _ENTRY.pack(entry.base_offset, entry.position, entry.max_time, entry.append_time, 0, 0)
+    return packed[:32] + crc32c(packed[:32]).to_bytes(4, "little") + packed[36:]
+
+
+def decode_entries(raw: bytes) -> list[Entry] | None:
+    """The entries in order, or None when anything about them is wrong."""
+    if len(raw) % _ENTRY.size:
+        return None
+    entries = []
+    for start in range(0, len(raw), _ENTRY.size):
+        base_offset, position, max_time, append_time, crc, _ = _ENTRY.unpack_from(raw, start)
+        if crc32c(raw[start : start + 32]) != crc:
+            return None
+        entries.append(Entry(base_offset, position, max_time, append_time))
+    ordered = all(a.position < b.position and a.base_offset < b.base_offset for a, b in zip(entries, entries[1:]))
+    return entries if ordered else None
+
+
+def load_index(files: Files, path: Path) -> list[Entry] | None:
+    try:
+        return decode_entries(files.read(path))
+    except FileNotFoundError:
+        return None
+
+
+def entry_at_offset(entries: list[Entry], offset: int) -> Entry | None:
+    """The last entry at or before `offset`: a place to begin the search. None: begin at the start."""
+    found = bisect_right(entries, offset, key=lambda entry: entry.base_offset)
+    return entries[found - 1] if found else None
+
+
+def offset_before_event_time(entries: list[Entry], time: int) -> int | None:
+    """The offset of the last entry before which every event is older than `time`. None: from the start."""
+    found = bisect_left(entries, time, key=lambda entry: entry.max_time)
+    return entries[found - 1].base_offset if found else None
+
+
+def offset_before_append_time(entries: list[Entry], time: int) -> int | None:
+    """The offset of the last entry that was appended before `time`. None: from the start."""
+    found = bisect_left(entries, time, key=lambda entry: entry.append_time)
+    return entries[found - 1].base_offset if found else None
+
+
+class IndexFile:
+    """The index of the active segment, grown by whoever appends to it."""
+
+    def __init__(self, files: Files, path: Path, *, entries: int) -> None:
+        self._file: File = files.open(path, create=True)
+        self._entries = entries
+        self._broken = False
+
+    def add(self, entries: list[Entry]) -> None:
+        """Grow the index. A disk that refuses costs the index, not the rows: it ends here and is rebuilt later."""
+        if self._broken or not entries:
+            return
+        try:
+            self._file.write_at(self._entries * _ENTRY.size, [encode_entries(entries)])
+            self._entries += len(entries)
+        except OSError:
+            self._broken = True
+
+    def skip(self, entries: int) -> None:
+        """Go on behind entries that another process wrote."""
+        self._entries += entries
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,233 @@
+"""A log: a directory of topics, opened like a SQLite file. Several processes may have it open at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from penstock.errors import DeclarationError, PenstockError, UnavailableError
+from penstock.log.catalog import Catalog
+from penstock.log.ddl import closest
+from penstock.log.description import (
+    DESCRIPTION_NAME,
+    NAME_PATTERN,
+    TopicSettings,
+    check_topic,
+    create_topic_files,
+)
+from penstock.log.files import Disk, Files, write_durably
+from penstock.log.groups import Group, group_names
+from penstock.log.producer import Producer
+from penstock.log.rewrite import Progress, Rewritten
+from penstock.log.schema import parse_schema
+from penstock.log.segment import FORMAT
+from penstock.log.topic import Topic
+from penstock.log.transaction import CommittedTransactions, Transaction
+
+LOG_NAME = "penstock.json"
+TOPICS_DIRECTORY = "topics"
+LOCK_NAME = "lock"
+
+
+class Log:
+    """An open log. Use it as a context manager, or call `close`. Safe for many threads; reopen it after a fork."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.path = Path(path)
+        self._files: Files = Disk()
+        self._process = os.getpid()
+        self._guard = threading.RLock()
+        self._topics: dict[str, Topic] = {}
+        self._producers: list[Producer] = []
+        try:
+            _prepare(self._files, self.path, create=create)
+            self._catalog = Catalog(self.path)
+        except PermissionError as error:
+            raise UnavailableError(
+                f"{self.path}: no permission to open the log there ({error.strerror})",
+                hint="check who owns the folder, or choose another with --log or PENSTOCK_LOG",
+            ) from error
+        self._committed = CommittedTransactions(self._catalog)
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        schema: str | pa.Schema,
+        *,
+        key: str | Sequence[str] = (),
+        time: str | None = None,
+        settings: TopicSettings | None = None,
+        partitions: int | None = None,
+    ) -> Topic:
+        """Create a topic. `schema` is Spark DDL text or an Arrow schema; further choices are in TopicSettings."""
+        self._refuse_after_fork()
+        chosen = _settings(settings or TopicSettings(), key=key, time=time, partitions=partitions)
+        parsed = parse_schema(schema)
+        check_topic(name, parsed, chosen)
+        directory = self._directory(name)
+        lock = self._files.lock(self.path / LOCK_NAME)
+        try:
+            lock.acquire()
+            if self._files.exists(directory / DESCRIPTION_NAME):
+                raise DeclarationError(
+                    f"topic '{name}': it exists already",
+                    hint="open it with log.topic(name), or change its schema with topic.evolve(schema)",
+                )
+            create_topic_files(self._files, directory, name, parsed, chosen)
+        finally:
+            lock.close()
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """Open a topic that exists."""
+        self._refuse_after_fork()
+        with self._guard:
+            if name not in self._topics:
+                if not NAME_PATTERN.fullmatch(name) or name not in self.topics():
+                    raise self._unknown_topic(name)
+                self._topics[name] = Topic(self._files, self._directory(name), self._catalog.outcome)
+            return self._topics[name]
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        directory = self.path / TOPICS_DIRECTORY
+        return [
+            name for name in self._files.names(directory) if self._files.exists(directory / name / DESCRIPTION_NAME)
+        ]
+
+    def drop_topic(self, name: str) -> None:
+        """Remove a topic with all its data and its groups' offsets."""
+        topic = self.topic(name)
+        with self._guard:
+            topic.close()
+            del self._topics[name]
+            # Without its description the topic is gone; the rest is garbage that can go at leisure.
+            self._files.remove(self._directory(name) / DESCRIPTION_NAME)
+            self._files.sync_directory(self._directory(name))
+            self._catalog.forget_topic(name)
+            shutil.rmtree(self._directory(name), ignore_errors=True)
+
+    def compact(self, name: str, *, progress: Progress = lambda rows: None) -> list[Rewritten]:
+        """Keep only the last row of each key of a topic, while others read and write.
+
+        A delete marker goes once every group that reads the topic has committed an offset behind it.
+        """
+        topic = self.topic(name)
+        slowest = self._catalog.slowest_offsets(name, topic.settings.partitions)
+        return topic.compact(slowest=slowest, progress=progress)
+
+    def _directory(self, name: str) -> Path:
+        return self.path / TOPICS_DIRECTORY / name
+
+    def _unknown_topic(self, name: str) -> DeclarationError:
+        known = self.topics()
+        near = closest(name, known)
+        none = "this log has no topics yet; create one with log.create_topic or `penstock topic create`"
+        hint = near or (f"there is {', '.join(known)}" if known else none)
+        return DeclarationError(f"topic '{name}': it does not exist in {self.path}", hint=hint)
+
+    # -- producers, transactions, groups ------------------------------------------------------------------------------
+
+    def producer(self, name: str) -> Producer:
+        """Become the producer of this name. Any other process that was it is refused from now on."""
+        self._refuse_after_fork()
+        if not NAME_PATTERN.fullmatch(name):
+            raise DeclarationError(f"producer '{name}': this is not a name for a producer")
+        producer = Producer(self._files, self.path, self._catalog, name)
+        self._producers.append(producer)
+        return producer
+
+    def producers(self) -> dict[int, str]:
+        """The names of all producers, by the ids that batches carry."""
+        return self._catalog.producers()
+
+    def transaction(self, producer: Producer | None = None, *, sequence: int | None = None) -> Transaction:
+        """Begin a transaction. As a named producer with a `sequence`, a repeat of it changes nothing."""
+        self._refuse_after_fork()
+        return Transaction(self._catalog, self._committed, producer=producer, sequence=sequence)
+
+    def group(self, name: str) -> Group:
+        """The consumer group of this name. It exists from its first member or commit on."""
+        self._refuse_after_fork()
+        if not NAME_PATTERN.fullmatch(name):
+            raise DeclarationError(f"group '{name}': this is not a name for a group")
+        return Group(self._catalog, self.topic, name)
+
+    def groups(self) -> list[str]:
+        return group_names(self._catalog)
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every file. What was acknowledged needs no closing to be safe."""
+        with self._guard:
+            for producer in self._producers:
+                producer.close()
+            for topic in self._topics.values():
+                topic.close()
+            self._topics, self._producers = {}, []
+            self._catalog.close()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise PenstockError(
+                f"{self.path}: this log was opened by process {self._process} and cannot be used in a fork of it",
+                hint="open the log again in this process",
+            )
+
+
+def _settings(
+    settings: TopicSettings, *, key: str | Sequence[str], time: str | None, partitions: int | None
+) -> TopicSettings:
+    changes: dict[str, object] = {}
+    if key:
+        changes["key"] = (key,) if isinstance(key, str) else tuple(key)
+    if time is not None:
+        changes["time"] = time
+    if partitions is not None:
+        changes["partitions"] = partitions
+    return replace(settings, **changes)  # type: ignore[arg-type]
+
+
+def _prepare(files: Files, path: Path, *, create: bool) -> None:
+    """Find the log at `path`, or begin one there."""
+    marker = path / LOG_NAME
+    if not files.exists(marker):
+        if not create:
+            raise DeclarationError(
+                f"{path}: there is no log",
+                hint="give its folder with --log or PENSTOCK_LOG, or create a topic in a new one",
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise DeclarationError(
+                f"{path}: this is not a log, and not empty", hint="choose an empty or a new folder for the log"
+            )
+        files.make_directory(path / TOPICS_DIRECTORY)
+        write_durably(files, marker, json.dumps({"format": FORMAT}).encode())
+    try:
+        version = json.loads(files.read(marker))["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DeclarationError(f"{marker}: the log's description is damaged") from error
+    if version != FORMAT:
+        raise DeclarationError(
+            f"{path}: the log has format {version}; this version of Penstock reads format {FORMAT}",
+            hint="open it with the version of Penstock that wrote it",
+        )

@@ -1,0 +1,117 @@
+"""The manifest of a partition: which segment files it consists of, in order.
+
+It is replaced as a whole, so rolling, removing and rewriting segments are each one atomic step, however many files they
+touch. A file the manifest does not name is garbage from an unfinished step.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from crc32c import crc32c
+
+from penstock.errors import DamagedError, DeclarationError
+from penstock.log.files import Files, write_durably
+from penstock.log.frame import NO_TIME
+from penstock.log.segment import FORMAT
+
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment file. The last of a manifest is the active one; its end is told by the tail, not here."""
+
+    name: str
+    base_offset: int
+    end_offset: int = 0  # exclusive
+    bytes: int = 0
+    rows: int = 0
+    max_time: int = NO_TIME  # the largest event time in this segment and before it
+    append_time: int = 0  # of its last frame
+    rewritten: bool = False  # rows were removed, so offsets have gaps
+
+    @property
+    def index_name(self) -> str:
+        return self.name.removesuffix(".segment") + ".index"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The segments of a partition. `rewrites` counts compactions and erasures: what was derived before is void."""
+
+    generation: int
+    start_offset: int
+    segments: tuple[Segment, ...]
+    rewrites: int = 0
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def closed(self) -> tuple[Segment, ...]:
+        return self.segments[:-1]
+
+    def segment_of(self, offset: int) -> int:
+        """The index of the segment in which reading from `offset` begins."""
+        found = 0
+        for index, segment in enumerate(self.segments):
+            if segment.base_offset <= offset:
+                found = index
+        return found
+
+    def with_segments(
+        self, segments: tuple[Segment, ...], *, start_offset: int | None = None, rewritten: bool = False
+    ) -> Manifest:
+        return replace(
+            self,
+            generation=self.generation + 1,
+            segments=segments,
+            start_offset=self.start_offset if start_offset is None else start_offset,
+            rewrites=self.rewrites + rewritten,
+        )
+
+
+def segment_name(base_offset: int, generation: int) -> str:
+    """Unique for ever: a rewrite of the same offsets belongs to a later generation."""
+    return f"{base_offset:020d}-{generation:06d}.segment"
+
+
+def load_manifest(files: Files, directory: Path) -> Manifest:
+    path = directory / MANIFEST_NAME
+    restore = "restore the partition's folder from a copy"
+    try:
+        document = json.loads(files.read(path))
+        content = document["manifest"]
+        if document["crc32c"] != _checksum(content):
+            raise ValueError("checksum")
+    except FileNotFoundError:
+        raise DamagedError(f"{path}: the manifest is missing", hint=restore) from None
+    except (ValueError, KeyError, TypeError):
+        raise DamagedError(f"{path}: the manifest is damaged", hint=restore) from None
+    if content["format"] != FORMAT:
+        raise DeclarationError(
+            f"{path}: the partition has format {content['format']}; this version of Penstock reads format {FORMAT}",
+            hint="open it with the version of Penstock that wrote it",
+        )
+    segments = tuple(Segment(**segment) for segment in content["segments"])
+    return Manifest(content["generation"], content["start_offset"], segments, content["rewrites"])
+
+
+def store_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
+    content: dict[str, object] = {
+        "format": FORMAT,
+        "generation": manifest.generation,
+        "start_offset": manifest.start_offset,
+        "rewrites": manifest.rewrites,
+        "segments": [asdict(segment) for segment in manifest.segments],
+    }
+    document = {"manifest": content, "crc32c": _checksum(content)}
+    write_durably(files, directory / MANIFEST_NAME, json.dumps(document, indent=1).encode())
+
+
+def _checksum(content: dict[str, object]) -> int:
+    return int(crc32c(json.dumps(content, sort_keys=True).encode()))

@@ -1,0 +1,205 @@
+"""A partition on disk: where its files are, how it begins, and how its visible end is found.
+
+Writers change a partition through `writer`; readers only look, through `reader`. Both start from here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import DamagedError, UnavailableError
+from penstock.log.files import File, Files
+from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
+from penstock.log.manifest import Manifest, Segment, load_manifest, segment_name, store_manifest
+from penstock.log.recovery import Outcome, settled_tail
+from penstock.log.segment import FIRST_FRAME, Preface, check_preface, encode_preface
+from penstock.log.tail import Tail, TailFile
+
+logger = logging.getLogger("penstock.log")
+LOCK_NAME = "lock"
+
+Outcomes = Callable[[int], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a named producer has come in this partition."""
+
+    epoch: int
+    sequence: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class State:
+    """What a writer must know beyond the tail. It is what the frames add up to, so any process can work it out."""
+
+    producers: dict[int, Mark] = field(default_factory=dict)
+
+    def add(self, header: Header) -> None:
+        if header.sequence != NO_SEQUENCE:
+            self.producers[header.producer] = Mark(
+                header.epoch, header.sequence, header.base_offset, header.last_offset
+            )
+
+    def encode(self) -> bytes:
+        marks = {str(producer): asdict(mark) for producer, mark in self.producers.items()}
+        return json.dumps({"producers": marks}).encode()
+
+    @staticmethod
+    def decode(raw: bytes) -> State:
+        marks = json.loads(raw)["producers"]
+        return State({int(producer): Mark(**mark) for producer, mark in marks.items()})
+
+
+class Partition:
+    """The files of one partition, shared by all readers and writers of this process."""
+
+    def __init__(
+        self, files: Files, directory: Path, *, topic: str, topic_id: bytes, number: int, outcomes: Outcomes
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.topic = topic
+        self.topic_id = topic_id
+        self.number = number
+        self.outcomes = outcomes
+        self.tail_file = TailFile(files, directory)
+        self.boot = files.boot()
+        self._manifest: Manifest | None = None
+
+    @property
+    def where(self) -> str:
+        return f"topic '{self.topic}' partition {self.number}"
+
+    def close(self) -> None:
+        self.tail_file.close()
+
+    def manifest(self, generation: int | None = None) -> Manifest:
+        """The manifest; the one kept in memory serves as long as it is of the wanted generation."""
+        if self._manifest is None or self._manifest.generation != generation:
+            self._manifest = load_manifest(self.files, self.directory)
+        return self._manifest
+
+    def forget_manifest(self) -> None:
+        self._manifest = None
+
+    def replace_manifest(self, manifest: Manifest) -> None:
+        """Only under the partition's lock."""
+        store_manifest(self.files, self.directory, manifest)
+        self._manifest = manifest
+
+    def tail(self) -> Tail:
+        """The tail a reader may go by: its end is what everybody may see, a pending transaction decided."""
+        tail = self.tail_file.read()
+        if tail is None or tail.boot != self.boot:
+            return self._recover()
+        if tail.pending_transaction and self.outcomes(tail.pending_transaction) is Outcome.COMMITTED:
+            return replace(tail, end_position=tail.pending_position, end_offset=tail.pending_offset)
+        return tail
+
+    def settle(self) -> Tail:
+        """Make the files agree with the tail and the tail with the manifest, whatever crashed before.
+
+        Only under the partition's lock. What was never visible is cut and reported; damage is raised.
+        """
+        tail = self.tail_file.read()
+        manifest = self.manifest(tail.generation if tail else None)
+        active = self.open_segment(manifest.active)
+        try:
+            settled, cut = settled_tail(
+                tail, manifest, active, boot=self.boot, outcomes=self.outcomes, where=self.where
+            )
+            if cut:
+                active.truncate(settled.end_position)
+                active.sync()
+                logger.warning("%s: %s", self.where, cut)
+        finally:
+            active.close()
+        if settled != tail:
+            self.tail_file.write(settled)
+        return settled
+
+    def open_segment(self, segment: Segment) -> File:
+        path = self.directory / segment.name
+        try:
+            file = self.files.open(path)
+        except FileNotFoundError:
+            raise DamagedError(
+                f"{self.where}: segment {segment.name} is missing; "
+                f"it holds offsets {segment.base_offset} to {max(segment.base_offset, segment.end_offset - 1)}",
+                hint="restore the file from a copy",
+            ) from None
+        check_preface(
+            file.view(0, min(FIRST_FRAME, file.size())),
+            Preface(self.topic_id, self.number, segment.base_offset),
+            where=f"{self.where}: segment {segment.name}",
+        )
+        return file
+
+    def remove_garbage(self, manifest: Manifest) -> None:
+        """Remove what unfinished steps left behind. Only under the partition's lock."""
+        known = {name for segment in manifest.segments for name in (segment.name, segment.index_name)}
+        for name in self.files.names(self.directory):
+            if name not in known and name.endswith((".segment", ".index", ".tmp")):
+                self.files.remove(self.directory / name)
+
+    def _recover(self) -> Tail:
+        lock = self.files.lock(self.directory / LOCK_NAME)
+        try:
+            lock.acquire()
+            self.forget_manifest()
+            return self.settle()
+        except PermissionError as error:
+            raise UnavailableError(
+                f"{self.where}: must be checked after the machine restarted, and this process may not write there",
+                hint=f"run `penstock verify {self.topic}` once as the owner of {self.directory}",
+            ) from error
+        finally:
+            lock.close()
+
+
+def create_partition(files: Files, directory: Path, *, topic_id: bytes, number: int) -> None:
+    """Lay out an empty partition. Every file is on disk when this returns."""
+    files.make_directory(directory)
+    segment = Segment(segment_name(0, 1), base_offset=0)
+    preface = Preface(topic_id, number, 0)
+    end = write_segment_start(files, directory / segment.name, preface, State(), append_time=0)
+    tail_file = TailFile(files, directory, create=True)
+    tail_file.write(Tail(files.boot(), 1, 0, end, 0, end, 0))
+    tail_file.sync()
+    tail_file.close()
+    files.lock(directory / LOCK_NAME).close()
+    store_manifest(files, directory, Manifest(1, 0, (segment,)))
+
+
+def write_segment_start(files: Files, path: Path, preface: Preface, state: State, *, append_time: int) -> int:
+    """Write a new segment's header and state frame to disk; return the position of its first frame of rows."""
+    buffers: list[bytes | pa.Buffer] = [encode_preface(preface)]
+    body = encode_state(state.encode())
+    buffers += place(body, base_offset=preface.base_offset, append_time=append_time, synced=0)
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, buffers)
+        file.sync()
+    finally:
+        file.close()
+    files.sync_directory(path.parent)
+    return FIRST_FRAME + body.length
+
+
+def read_state(file: File) -> tuple[State, int]:
+    """The state at the start of a segment, and the position after it."""
+    header = parse_header(file.view(FIRST_FRAME, min(128, file.size() - FIRST_FRAME)))
+    if not header.flags & STATE:
+        return State(), FIRST_FRAME
+    body = body_of(header, file.view(FIRST_FRAME, header.length))
+    return State.decode(body.to_pybytes()), FIRST_FRAME + header.length

@@ -1,0 +1,98 @@
+"""A named producer: what it sends is stored once, however often it is sent, and only one process may be it.
+
+Opening a producer raises its epoch. Every append holds the producer's lock shared and looks at the epoch under it, and
+opening takes that lock alone: when `open` has returned, nothing of an earlier epoch will be stored any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import DeclarationError, FencedError
+from penstock.log.catalog import Catalog
+from penstock.log.files import Files
+from penstock.log.frame import NO_SEQUENCE, Stamp
+from penstock.log.plan import Appended
+from penstock.log.topic import Rows, Topic
+
+PRODUCERS_DIRECTORY = "producers"
+
+
+class Producer:
+    """Made by `Log.producer`. Its appends are stored in the order of their sequences, one at a time."""
+
+    def __init__(self, files: Files, root: Path, catalog: Catalog, name: str) -> None:
+        self.name = name
+        self._catalog = catalog
+        self.id = catalog.register_producer(name)
+        files.make_directory(root / PRODUCERS_DIRECTORY)
+        self._lock = files.lock(root / PRODUCERS_DIRECTORY / f"{self.id}.lock")
+        self._turn = threading.Lock()
+        self._lock.acquire()
+        try:
+            self.epoch = catalog.raise_epoch(self.id)
+        finally:
+            self._lock.release()
+        self._sequences: dict[str, int] = {}
+
+    def append(
+        self,
+        topic: Topic,
+        rows: Rows,
+        *,
+        sequence: int | None = None,
+        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+    ) -> list[Appended]:
+        """Store rows once. A `sequence` at or below the last one stored is a repeat: acknowledged, not stored again.
+
+        Sequences grow per topic; gaps are allowed. Without one, the next number is taken, which makes retries inside
+        this process safe but not those of a later process: it cannot know what was sent under which number.
+        """
+        with self._turn, self.current():
+            number = self._next(topic) if sequence is None else sequence
+            if number < 0:
+                raise DeclarationError(f"producer '{self.name}': a sequence cannot be negative; found {number}")
+            requests = topic.requests(rows, deleted=deleted, stamp=Stamp(self.id, self.epoch, number))
+            appended = topic.store(requests)
+            self._sequences[topic.name] = max(number, self._sequences.get(topic.name, NO_SEQUENCE))
+            return appended
+
+    def last_sequence(self, topic: Topic) -> int:
+        """The largest sequence any partition holds; -1 for none.
+
+        A crash may have stored only some partitions of that sequence: send it again first, whole.
+        """
+        with self._turn, self.current():
+            return self._last_stored(topic)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Hold this producer's epoch: nobody can open the producer meanwhile. Refused if somebody has."""
+        self._lock.acquire(shared=True)
+        try:
+            epoch = self._catalog.producer(self.id).epoch
+            if epoch != self.epoch:
+                raise FencedError(
+                    f"producer '{self.name}': epoch {self.epoch} was replaced by epoch {epoch}",
+                    hint="another process opened this producer; stop this one",
+                )
+            yield
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _next(self, topic: Topic) -> int:
+        if topic.name not in self._sequences:
+            self._sequences[topic.name] = self._last_stored(topic)
+        return self._sequences[topic.name] + 1
+
+    def _last_stored(self, topic: Topic) -> int:
+        marks = [topic.writer(number).mark_of(self.id) for number in range(topic.settings.partitions)]
+        return max((mark.sequence for mark in marks if mark), default=NO_SEQUENCE)

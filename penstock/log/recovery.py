@@ -1,0 +1,179 @@
+"""Finding the true end of a partition after a crash. Pure but for looking at the active segment.
+
+Three things are told apart: an unfinished append (cut, and reported), garbage after the end (the same), and damage to
+what was already safe (never cut: an error that names segment, byte and offsets).
+
+While the machine has stayed up the tail record is exact: what lies behind it was never visible to anyone and is cut.
+After a restart of the machine the tail is a lower bound: whole frames behind it may have been acknowledged and are
+kept, up to the first bad one. A bad frame is damage when a later frame proves that it had been synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+
+from penstock.errors import DamagedError
+from penstock.log.files import File
+from penstock.log.frame import Header
+from penstock.log.manifest import Manifest
+from penstock.log.segment import FIRST_FRAME, Problem, Scan, later_frames, scan
+from penstock.log.tail import Tail
+
+
+class Outcome(Enum):
+    """What became of a transaction. UNRECORDED: never committed, or so long ago that the record is gone."""
+
+    COMMITTED = "committed"
+    UNRECORDED = "unrecorded"
+
+
+def settled_tail(
+    tail: Tail | None,
+    manifest: Manifest,
+    active: File,
+    *,
+    boot: bytes,
+    outcomes: Callable[[int], Outcome],
+    where: str,
+) -> tuple[Tail, str | None]:
+    """The tail as it should be, and what has to be cut from the active segment, in words, if anything has."""
+    if tail is not None and tail.boot == boot:
+        settled = _decided(_on_manifest(tail, manifest, active), outcomes)
+        problem = None
+    else:
+        settled, problem = _scanned(tail, manifest, active, boot=boot, outcomes=outcomes, where=where)
+    size = active.size()
+    if size < settled.end_position:
+        raise DamagedError(
+            f"{where}: segment {manifest.active.name} has {size} bytes; {settled.end_position} were stored, "
+            f"up to offset {settled.end_offset - 1}",
+            hint="the file was cut by something else; restore it from a copy",
+        )
+    if size == settled.end_position:
+        return settled, None
+    why = f" ({problem.reason})" if problem else ""
+    return settled, (
+        f"cut {size - settled.end_position} bytes of an unfinished append after offset {settled.end_offset - 1} "
+        f"(segment {manifest.active.name}, byte {settled.end_position}){why}"
+    )
+
+
+def _on_manifest(tail: Tail, manifest: Manifest, active: File) -> Tail:
+    """The same tail for the manifest as it is, which may be one step ahead of it."""
+    if tail.active_base == manifest.active.base_offset and tail.active_base >= 0:
+        return replace(tail, generation=manifest.generation)
+    start = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=manifest.active.base_offset)
+    position = _after_state(start)
+    return replace(
+        tail,
+        generation=manifest.generation,
+        active_base=manifest.active.base_offset,
+        end_position=position,
+        end_offset=manifest.active.base_offset,
+        durable_position=position,
+        durable_offset=manifest.active.base_offset,
+    )
+
+
+def _after_state(found: Scan) -> int:
+    """A new segment's first frame is its state, on disk before the manifest names the segment."""
+    position, header = found.frames[0]
+    return position + header.length
+
+
+def _decided(tail: Tail, outcomes: Callable[[int], Outcome]) -> Tail:
+    """Under the lock nobody can still commit: a pending transaction is committed, or it never will be."""
+    if not tail.pending_transaction:
+        return tail
+    plain = replace(tail, pending_transaction=0, pending_position=0, pending_offset=0)
+    if outcomes(tail.pending_transaction) is not Outcome.COMMITTED:
+        return plain
+    return replace(
+        plain,
+        end_position=tail.pending_position,
+        end_offset=tail.pending_offset,
+        durable_position=tail.pending_position,
+        durable_offset=tail.pending_offset,
+    )
+
+
+def _scanned(
+    tail: Tail | None,
+    manifest: Manifest,
+    active: File,
+    *,
+    boot: bytes,
+    outcomes: Callable[[int], Outcome],
+    where: str,
+) -> tuple[Tail, Problem | None]:
+    base = manifest.active.base_offset
+    start, offset = FIRST_FRAME, base
+    if tail is not None and tail.active_base == base:
+        start, offset = tail.durable_position, tail.durable_offset
+    size = active.size()
+    if size < start:
+        raise DamagedError(
+            f"{where}: segment {manifest.active.name} has {size} bytes; {start} had been synced, "
+            f"up to offset {offset - 1}",
+            hint="restore the file from a copy",
+        )
+    data = active.view(0, size)
+    found = scan(data, start=start, next_offset=offset)
+    if found.problem:
+        _refuse_damage(
+            data_problem=found.problem,
+            manifest=manifest,
+            later=list(later_frames(data, after=found.problem.position)),
+            where=where,
+        )
+    frames = _without_unfinished(found.frames, tail, outcomes, where=where)
+    end_position, end_offset = start, offset
+    append_time, max_time = (tail.append_time, tail.max_time) if tail else (0, manifest_max_time(manifest))
+    for position, header in frames:
+        end_position, end_offset = position + header.length, header.next_offset
+        append_time, max_time = max(append_time, header.append_time), max(max_time, header.max_time)
+    settled = Tail(
+        boot=boot,
+        generation=manifest.generation,
+        active_base=base,
+        end_position=end_position,
+        end_offset=end_offset,
+        durable_position=end_position,
+        durable_offset=end_offset,
+        append_time=append_time,
+        max_time=max_time,
+    )
+    return settled, found.problem
+
+
+def manifest_max_time(manifest: Manifest) -> int:
+    return max(segment.max_time for segment in manifest.segments)
+
+
+def _refuse_damage(*, data_problem: Problem, manifest: Manifest, later: list[tuple[int, Header]], where: str) -> None:
+    proof = [(position, header) for position, header in later if header.synced > data_problem.position]
+    if not proof and data_problem.position != FIRST_FRAME:
+        return
+    upto = f" to {proof[0][1].base_offset - 1}" if proof else " and on"
+    raise DamagedError(
+        f"{where}: segment {manifest.active.name} is damaged at byte {data_problem.position}: {data_problem.reason}; "
+        f"offsets {data_problem.offset}{upto} are at risk",
+        hint="restore the segment from a copy; other partitions keep working",
+    )
+
+
+def _without_unfinished(
+    frames: list[tuple[int, Header]], tail: Tail | None, outcomes: Callable[[int], Outcome], *, where: str
+) -> list[tuple[int, Header]]:
+    """Drop the frames of a last transaction that never committed. An earlier one must have: others wrote after it."""
+    last = frames[-1][1].transaction if frames else 0
+    if not last or outcomes(last) is Outcome.COMMITTED:
+        return frames
+    if tail is None:
+        raise DamagedError(
+            f"{where}: its tail record is damaged, and the outcome of its last transaction is not recorded any more",
+            hint="restore the file `tail` of this partition from a copy",
+        )
+    return [(position, header) for position, header in frames if header.transaction != last]

@@ -1,0 +1,474 @@
+"""A topic: a name, a typed schema, a key, an event-time column, and N partitions to append to and read from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
+from penstock.log.ddl import closest, to_ddl
+from penstock.log.description import TopicSettings, load_description, partition_directory, store_description
+from penstock.log.files import Files
+from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, HEADER_BYTES, Stamp, encode
+from penstock.log.hashing import KeyColumn, hash_keys, partition_of
+from penstock.log.partition import LOCK_NAME, Outcomes, Partition
+from penstock.log.plan import Appended, Request
+from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read_batches
+from penstock.log.retention import Retention
+from penstock.log.rewrite import Choose, Progress, Rewritten, all_but, last_of_each_key, rewrite
+from penstock.log.rows import batch_to_schema, rows_to_batch
+from penstock.log.schema import evolve, parse_schema
+from penstock.log.verify import Statistics, Verified, partition_statistics, verify_partition
+from penstock.log.versions import Keys
+from penstock.log.writer import COALESCE_ROWS, PartitionWriter, WriterSettings
+
+# Any second seed: it only has to differ from Spark's 42.
+SECOND_SEED = 7_046_029_254
+
+Rows = pa.RecordBatch | pa.Table | Sequence[Mapping[str, object]] | Mapping[str, object]
+Start = int | str | datetime | Mapping[int, int]
+
+
+class Topic:
+    """A topic of an open log. Made by `Log.topic` and `Log.create_topic`; safe to use from many threads."""
+
+    def __init__(self, files: Files, directory: Path, outcomes: Outcomes) -> None:
+        self._files = files
+        self._directory = directory
+        self._outcomes = outcomes
+        self._guard = threading.Lock()
+        self._load()
+        self._partitions: dict[int, Partition] = {}
+        self._writers: dict[int, PartitionWriter] = {}
+        self._next_partition = 0
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self.description.settings
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The newest schema."""
+        return self._schemas[-1]
+
+    def newest(self) -> pa.Schema:
+        return self._schemas[-1]
+
+    def version(self, schema_id: int) -> pa.Schema:
+        """The schema with this number; looked up again on disk when another process added it."""
+        if schema_id > len(self._schemas):
+            self._load()
+        if not 1 <= schema_id <= len(self._schemas):
+            raise DamagedError(f"topic '{self.name}': a frame was written with schema {schema_id}, which is not stored")
+        return self._schemas[schema_id - 1]
+
+    def evolve(self, schema: str | pa.Schema) -> pa.Schema:
+        """Change the schema: new nullable columns and wider types. Old rows stay and read as the new schema."""
+        with self._guard, self._description_lock():
+            self._load()
+            evolved = evolve(self.schema, parse_schema(schema), keys=self.settings.key)
+            if evolved != self.schema:
+                schemas = (*self.description.schemas, to_ddl(evolved))
+                store_description(self._files, self._directory, replace(self.description, schemas=schemas))
+                self._load()
+        return self.schema
+
+    @contextmanager
+    def _description_lock(self) -> Iterator[None]:
+        lock = self._files.lock(self._directory / LOCK_NAME)
+        try:
+            lock.acquire()
+            yield
+        finally:
+            lock.close()
+
+    def _load(self) -> None:
+        self.description = load_description(self._files, self._directory)
+        self._schemas = [parse_schema(text) for text in self.description.schemas]
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        rows: Rows,
+        *,
+        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+    ) -> list[Appended]:
+        """Store rows, each in the partition of its key; return where, once they are as durable as the topic promises.
+
+        Without a key the whole call goes to one partition, the next in turn. `deleted` marks rows that delete their
+        key. `expect` (versioned topics, rows of one key) stores them only if that key's last version is this; 0 means
+        it has none. The rows of one partition are stored together or not at all.
+        """
+        requests = self.requests(rows, deleted=deleted, partition=partition, expect=expect)
+        return self.store(requests)
+
+    def delete(self, keys: Rows) -> list[Appended]:
+        """Store delete markers for these keys: rows of which only the key (and the event time, if given) counts."""
+        batch = self._batch(keys, where=f"topic '{self.name}'", deletes=True)
+        return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
+
+    def store(self, requests: Mapping[int, Request]) -> list[Appended]:
+        """Hand requests to their partitions, one after the other."""
+        stored: list[Appended] = []
+        for number, request in requests.items():
+            try:
+                stored.append(self.writer(number).append(request))
+            except PenstockError as error:
+                if not stored:
+                    raise
+                raise PartlyStoredError(
+                    f"{error.message}. Of {len(requests)} partitions, these had been stored: "
+                    + ", ".join(str(one.partition) for one in stored),
+                    stored=stored,
+                    hint="append as a named producer, or in a transaction, and a repeat stores nothing twice",
+                ) from error
+        return stored
+
+    def requests(
+        self,
+        rows: Rows,
+        *,
+        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+        stamp: Stamp = ANONYMOUS,
+    ) -> dict[int, Request]:
+        """Check rows and sort them by partition. Everything that can be wrong with them is found here."""
+        where = f"topic '{self.name}'"
+        marks = None if deleted is None else pa.array(deleted, type=pa.bool_())
+        batch = self._batch(rows, where=where, deletes=marks is not None)
+        if marks is not None and len(marks) != batch.num_rows:
+            raise RowError(f"{where}: {len(marks)} delete marks were given for {batch.num_rows} rows")
+        self._check_rows(batch, marks, where)
+        key = self._only_key(batch, expect, where) if expect is not None else ""
+        if batch.num_rows == 0:
+            return {}
+        flags = 0
+        if marks is not None and pc.any(marks).as_py():
+            flags = DELETES
+            batch = batch.append_column(DELETED_COLUMN, marks)
+        parts = self._split(batch, partition, stamp)
+        return {
+            number: self._request(part, flags=flags, stamp=stamp, expect=expect, key=key, where=where)
+            for number, part in parts.items()
+        }
+
+    def _batch(self, rows: Rows, *, where: str, deletes: bool) -> pa.RecordBatch:
+        schema = self.schema
+        if deletes:
+            # A delete needs only its key, so nothing else may be demanded of it.
+            schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
+        if isinstance(rows, pa.RecordBatch | pa.Table):
+            return batch_to_schema(rows, schema, where=where)
+        return rows_to_batch([rows] if isinstance(rows, Mapping) else rows, schema, where=where)
+
+    def _check_rows(self, batch: pa.RecordBatch, marks: pa.BooleanArray | None, where: str) -> None:
+        if marks is not None and not self.settings.key:
+            raise RowError(f"{where}: rows cannot be deleted; the topic has no key")
+        for name in self.settings.key:
+            _refuse_null(batch, name, f"{where}: the key column '{name}' is null")
+        if self.settings.time is not None:
+            alive = batch if marks is None else batch.filter(pc.invert(marks))
+            _refuse_null(alive, self.settings.time, f"{where}: the event time '{self.settings.time}' is null")
+
+    def _only_key(self, batch: pa.RecordBatch, expect: int, where: str) -> str:
+        if not self.settings.versioned:
+            raise DeclarationError(
+                f"{where}: its keys have no versions, so an append cannot depend on one",
+                hint="create the topic with versioned=True",
+            )
+        if expect < 0 or batch.num_rows == 0:
+            raise RowError(f"{where}: a conditional append needs rows and an expected version of 0 or more")
+        keys = batch.select(list(self.settings.key))
+        if any(pc.count_distinct(column).as_py() != 1 for column in keys.columns):
+            raise RowError(f"{where}: a conditional append is for the events of one key; found several")
+        values = [str(column[0].as_py()) for column in keys.columns]
+        return f"'{values[0]}'" if len(values) == 1 else f"({', '.join(values)})"
+
+    def _split(self, batch: pa.RecordBatch, partition: int | None, stamp: Stamp) -> dict[int, pa.RecordBatch]:
+        """The rows of each partition, in their order."""
+        count = self.settings.partitions
+        if partition is not None:
+            self._check_partition(partition)
+            if self.settings.key:
+                raise DeclarationError(f"topic '{self.name}': its key decides the partition; none may be given")
+            return {partition: batch}
+        if count == 1:
+            return {0: batch}
+        if not self.settings.key:
+            return {self._turn(stamp): batch}
+        numbers = partition_of(hash_keys(self._key_columns(batch)), count)
+        if batch.num_rows == 1:
+            return {int(numbers[0]): batch}
+        order = np.argsort(numbers, kind="stable")
+        bounds = np.searchsorted(numbers[order], np.arange(count + 1))
+        ordered = batch.take(order)
+        return {
+            number: ordered.slice(int(bounds[number]), int(bounds[number + 1] - bounds[number]))
+            for number in range(count)
+            if bounds[number] < bounds[number + 1]
+        }
+
+    def _turn(self, stamp: Stamp) -> int:
+        """Which partition is next. A repeat of a producer's sequence must go where the first attempt went."""
+        if stamp.producer:
+            return stamp.sequence % self.settings.partitions
+        with self._guard:
+            turn = self._next_partition
+            self._next_partition = (turn + 1) % self.settings.partitions
+        return turn
+
+    def _key_columns(self, batch: pa.RecordBatch) -> list[KeyColumn]:
+        return [batch.column(name) for name in self.settings.key]
+
+    def keys_of(self, batch: pa.RecordBatch) -> Keys:
+        columns = self._key_columns(batch)
+        first, second = hash_keys(columns), hash_keys(columns, seed=SECOND_SEED)
+        return Keys(first.view(np.uint64), second.view(np.uint64))
+
+    def _request(
+        self, part: pa.RecordBatch, *, flags: int, stamp: Stamp, expect: int | None, key: str, where: str
+    ) -> Request:
+        request = Request(part, len(self._schemas), flags, stamp, expect, key)
+        if part.num_rows > COALESCE_ROWS and not self.settings.versioned:
+            # Large bodies are made here, in the caller's thread, so that nobody waits for it under the lock.
+            request.body = encode(part, schema_id=len(self._schemas), time_column=self.settings.time, flags=flags)
+        size = request.body.length if request.body else part.nbytes + HEADER_BYTES
+        if size > self.settings.max_batch_bytes:
+            rows = max(1, part.num_rows * self.settings.max_batch_bytes // size)
+            raise RowError(
+                f"{where}: a batch of {part.num_rows} rows has {size} bytes for one partition; "
+                f"{self.settings.max_batch_bytes} are allowed",
+                hint=f"append at most about {rows} such rows at a time",
+            )
+        return request
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, start: Start = "start", *, columns: Sequence[str] | None = None) -> pa.Table:
+        """Everything from `start` to the present end, as one Arrow table over the mapped files."""
+        batches = [batch.rows for batch in self.batches(start, columns=columns)]
+        wanted = self._columns(columns)
+        schema = self.schema if wanted is None else pa.schema([self.schema.field(name) for name in wanted])
+        return pa.Table.from_batches(batches, schema=pa.schema([f.with_nullable(True) for f in schema]))
+
+    def batches(
+        self,
+        start: Start = "start",
+        *,
+        until: Mapping[int, int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        """Batches from `start` up to `until` (exclusive; default: the present end), partition after partition."""
+        positions = self.positions(start)
+        ends = self.ends() if until is None else dict(until)
+        for number in positions:
+            yield from self._partition_batches(number, positions[number], ends.get(number, 0), self._columns(columns))
+
+    def reader(
+        self,
+        start: Start = "start",
+        *,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Reader:
+        """A reader that goes on: `poll` returns what is there, or waits for more."""
+        positions = self.positions(start)
+        for number in partitions or ():
+            self._check_partition(number)
+        chosen = {number: positions[number] for number in partitions or positions}
+        return Reader(
+            {number: self.partition(number) for number in chosen}, self, chosen, columns=self._columns(columns)
+        )
+
+    def positions(self, start: Start) -> dict[int, int]:
+        """For every partition the offset that `start` means: an offset, 'start', 'end', or a time."""
+        numbers = range(self.settings.partitions)
+        if isinstance(start, Mapping):
+            for number in start:
+                self._check_partition(number)
+            return {number: self._check_offset(number, offset) for number, offset in start.items()}
+        if isinstance(start, int):
+            return {number: self._check_offset(number, start) for number in numbers}
+        if start == "start":
+            return self.starts()
+        if start == "end":
+            return self.ends()
+        moment = parse_moment(start, where=f"topic '{self.name}'")
+        return {number: offset_at_time(self.partition(number), self, self.settings.time, moment) for number in numbers}
+
+    def starts(self) -> dict[int, int]:
+        """For every partition the first offset that is kept."""
+        numbers = range(self.settings.partitions)
+        return {number: self._manifest_start(number) for number in numbers}
+
+    def ends(self) -> dict[int, int]:
+        """For every partition the offset the next row will get."""
+        return {number: self.partition(number).tail().end_offset for number in range(self.settings.partitions)}
+
+    def _manifest_start(self, number: int) -> int:
+        partition = self.partition(number)
+        return partition.manifest(partition.tail().generation).start_offset
+
+    def _partition_batches(self, number: int, start: int, until: int, columns: Sequence[str] | None) -> Iterator[Batch]:
+        partition = self.partition(number)
+        reader = FrameReader(partition, start)
+        try:
+            tail = partition.tail()
+            while reader.next_offset < min(until, tail.end_offset) and (frames := reader.read(tail)):
+                for batch in read_batches(partition, self, frames, start_offset=start, columns=columns):
+                    if batch.next_offset > until:
+                        batch = batch.slice(0, int(np.searchsorted(batch.offsets, until)))
+                    if len(batch):
+                        yield batch
+        finally:
+            reader.close()
+
+    def _columns(self, columns: Sequence[str] | None) -> list[str] | None:
+        for name in columns or ():
+            if name not in self.schema.names:
+                raise DeclarationError(
+                    f"topic '{self.name}': there is no column '{name}'; it has {', '.join(self.schema.names)}",
+                    hint=closest(name, self.schema.names),
+                )
+        return None if columns is None else list(columns)
+
+    def _check_offset(self, number: int, offset: int) -> int:
+        first, end = self._manifest_start(number), self.partition(number).tail().end_offset
+        if not first <= offset <= end:
+            raise RangeError(
+                f"topic '{self.name}' partition {number}: offset {offset} is not there; it has {first} to {end}",
+                hint="read from 'start', 'end', a time, or an offset in that range",
+            )
+        return offset
+
+    def _check_partition(self, number: int) -> None:
+        count = self.settings.partitions
+        if not 0 <= number < count:
+            raise RangeError(f"topic '{self.name}': partition {number} does not exist; it has {count} (0-{count - 1})")
+
+    # -- keeping it in order ------------------------------------------------------------------------------------------
+
+    def compact(self, *, slowest: Sequence[int | None], progress: Progress = lambda rows: None) -> list[Rewritten]:
+        """Keep the last row of each key, and delete markers that not every group has passed. Use `Log.compact`."""
+        self._refuse_without_key("compacted")
+        return [
+            self._rewrite(number, last_of_each_key(self.keys_of, drop_deletes_before=slowest[number]), progress)
+            for number in range(self.settings.partitions)
+        ]
+
+    def erase(self, key: Mapping[str, object], *, progress: Progress = lambda rows: None) -> list[Rewritten]:
+        """Remove every row of one key that is stored now, from all segments. Other rows keep their offsets."""
+        self._refuse_without_key("erased from")
+        where = f"topic '{self.name}'"
+        if set(key) != set(self.settings.key):
+            raise RowError(f"{where}: the key is {', '.join(self.settings.key)}; found {', '.join(key) or 'nothing'}")
+        schema = pa.schema([self.schema.field(name) for name in self.settings.key])
+        wanted = rows_to_batch([key], schema, where=where)
+        number = int(partition_of(hash_keys(wanted.columns), self.settings.partitions)[0])
+        return [self._rewrite(number, lambda frames: all_but(wanted), progress)]
+
+    def expire(self) -> int:
+        """Let go the segments that retention no longer keeps; return how many. Rolling a segment does this too."""
+        return sum(self.writer(number).expire() for number in range(self.settings.partitions))
+
+    def verify(self, progress: Progress = lambda count: None) -> list[Verified]:
+        """Check every stored byte."""
+        numbers = range(self.settings.partitions)
+        return [verify_partition(self.partition(number), progress) for number in numbers]
+
+    def statistics(self) -> list[Statistics]:
+        return [partition_statistics(self.partition(number)) for number in range(self.settings.partitions)]
+
+    def _rewrite(self, number: int, choose: Choose, progress: Progress) -> Rewritten:
+        return rewrite(
+            self.writer(number),
+            self,
+            choose,
+            segment_bytes=self.settings.segment_bytes,
+            time_column=self.settings.time,
+            progress=progress,
+        )
+
+    def _refuse_without_key(self, done: str) -> None:
+        if not self.settings.key:
+            raise DeclarationError(f"topic '{self.name}': it cannot be {done}; it has no key")
+
+    # -- its partitions -----------------------------------------------------------------------------------------------
+
+    def partition(self, number: int) -> Partition:
+        with self._guard:
+            if number not in self._partitions:
+                self._partitions[number] = Partition(
+                    self._files,
+                    self._directory / partition_directory(number),
+                    topic=self.name,
+                    topic_id=bytes.fromhex(self.description.id),
+                    number=number,
+                    outcomes=self._outcomes,
+                )
+            return self._partitions[number]
+
+    def writer(self, number: int) -> PartitionWriter:
+        partition = self.partition(number)
+        with self._guard:
+            if number not in self._writers:
+                self._writers[number] = PartitionWriter(partition, self, self._writer_settings())
+            return self._writers[number]
+
+    def _writer_settings(self) -> WriterSettings:
+        settings = self.settings
+        return WriterSettings(
+            durability=settings.durability,
+            segment_bytes=settings.segment_bytes,
+            time_column=settings.time,
+            retention=Retention(settings.retention_seconds, settings.retention_bytes),
+            keys_of=self.keys_of if settings.versioned else None,
+        )
+
+    def close(self) -> None:
+        with self._guard:
+            for writer in self._writers.values():
+                writer.close()
+            for partition in self._partitions.values():
+                partition.close()
+            self._writers, self._partitions = {}, {}
+
+
+def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:
+    column = batch.column(name)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise RowError(f"{problem} in row {row}", hint="give every row a value for it")
+
+
+def parse_moment(moment: str | datetime, *, where: str) -> int:
+    """Microseconds since 1970 of a time, given as datetime or in ISO 8601; without a zone it is taken as UTC."""
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            raise DeclarationError(
+                f"{where}: '{moment}' is not a position",
+                hint="give 'start', 'end', an offset, or a time such as 2026-01-31T12:00:00Z",
+            ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)

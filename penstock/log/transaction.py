@@ -1,0 +1,199 @@
+"""A transaction: appends to several topics and partitions, and a group's offsets, all visible or none.
+
+Appends are collected in memory; committing takes these steps:
+
+1. Hold the producer, if it has a name, and lock all partitions, always in the same order.
+2. Write the frames behind the end of each partition and sync them.
+3. Publish each partition's new end as pending on this transaction. Readers still see the old end.
+4. Record the transaction and the group's offsets in the catalogue, in one change. This is the commit: every reader
+   that meets a pending end asks the catalogue, so all partitions become visible together.
+5. Publish the ends as plain ones, and unlock.
+
+A crash before 4 leaves frames that no reader saw; whoever next locks a partition cuts them. A crash after 4 leaves
+pending ends that are as good as plain ones.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+import pyarrow as pa
+
+from penstock.errors import DeclarationError, FencedError, RowError
+from penstock.log.catalog import Catalog
+from penstock.log.frame import NO_SEQUENCE, Stamp
+from penstock.log.groups import Member, store_offsets
+from penstock.log.partition import Partition
+from penstock.log.plan import Appended, Request, Staged
+from penstock.log.producer import Producer
+from penstock.log.recovery import Outcome
+from penstock.log.topic import Rows, Topic
+from penstock.log.writer import PartitionWriter
+
+MOST_TRANSACTION_BYTES = 512 * 1024 * 1024
+# After so many commits this process syncs the tails it touched, and the catalogue forgets those transactions.
+FORGET_EVERY = 256
+
+
+class CommittedTransactions:
+    """The transactions of this process that the catalogue still has to remember."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._transactions: list[int] = []
+        self._partitions: dict[int, Partition] = {}
+
+    def add(self, transaction: int, partitions: Sequence[Partition]) -> None:
+        self._transactions.append(transaction)
+        self._partitions.update({id(partition): partition for partition in partitions})
+        if len(self._transactions) >= FORGET_EVERY:
+            self.forget()
+
+    def forget(self) -> None:
+        for partition in self._partitions.values():
+            partition.tail_file.sync()
+        self._catalog.forget_transactions(self._transactions)
+        self._transactions, self._partitions = [], {}
+
+
+class Transaction:
+    """Made by `Log.transaction`. As a context manager it commits at the end of the block; not if the block raises."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        committed: CommittedTransactions,
+        *,
+        producer: Producer | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        if sequence is not None and producer is None:
+            raise DeclarationError("transaction: a sequence needs a named producer", hint="log.producer(name)")
+        self._catalog = catalog
+        self._committed = committed
+        self._producer = producer
+        self._sequence = sequence
+        self._requests: list[tuple[Topic, int, Request]] = []
+        self._offsets: list[tuple[str, str | None, str, Mapping[int, int]]] = []
+        self._bytes = 0
+        self._ended = False
+
+    def append(
+        self,
+        topic: Topic,
+        rows: Rows,
+        *,
+        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+    ) -> None:
+        """Add rows; they are checked now and stored when the transaction commits."""
+        self._refuse_if_ended()
+        stamp = Stamp(self._producer.id, self._producer.epoch) if self._producer else Stamp()
+        requests = topic.requests(rows, deleted=deleted, partition=partition, expect=expect)
+        for number, request in requests.items():
+            request.stamp = stamp
+            self._bytes += request.body.length if request.body else request.batch.nbytes
+            self._requests.append((topic, number, request))
+        if self._bytes > MOST_TRANSACTION_BYTES:
+            raise RowError(
+                f"transaction: {self._bytes} bytes were added; {MOST_TRANSACTION_BYTES} are allowed",
+                hint="commit more often",
+            )
+
+    def commit_offsets(self, reader: Member | str, topic: Topic | str, offsets: Mapping[int, int]) -> None:
+        """Commit a group's offsets together with the rows. A member must still own the partitions when it commits."""
+        self._refuse_if_ended()
+        name = topic if isinstance(topic, str) else topic.name
+        group, member = (reader, None) if isinstance(reader, str) else (reader.group, reader.id)
+        self._offsets.append((group, member, name, dict(offsets)))
+
+    def commit(self) -> list[Appended]:
+        """Make everything visible at once; return where the rows are. A repeated sequence changes nothing."""
+        self._refuse_if_ended()
+        self._ended = True
+        with ExitStack() as held:
+            if self._producer is not None:
+                held.enter_context(self._producer.current())  # 1
+                if self._sequence is not None and self._sequence <= self._catalog.producer(self._producer.id).sequence:
+                    return [
+                        Appended(number, -1, one.batch.num_rows, repeated=True) for _, number, one in self._requests
+                    ]
+            parts = self._by_writer()
+            for writer, _ in parts:
+                held.enter_context(writer.exclusive())  # 1
+            return self._commit_locked(parts)
+
+    def abort(self) -> None:
+        """Forget the transaction. Nothing of it was stored."""
+        self._refuse_if_ended()
+        self._ended = True
+        self._requests, self._offsets = [], []
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._ended:
+            (self.commit if kind is None else self.abort)()
+
+    def _by_writer(self) -> list[tuple[PartitionWriter, list[Request]]]:
+        """The requests of each partition, partitions in the order in which everybody locks them."""
+        order: dict[tuple[str, int], tuple[PartitionWriter, list[Request]]] = {}
+        for topic, number, request in self._requests:
+            order.setdefault((topic.name, number), (topic.writer(number), []))[1].append(request)
+        return [order[place] for place in sorted(order)]
+
+    def _commit_locked(self, parts: list[tuple[PartitionWriter, list[Request]]]) -> list[Appended]:
+        transaction = secrets.randbits(62) + 1
+        staged: list[tuple[PartitionWriter, Staged]] = []
+        touched: list[PartitionWriter] = []
+        try:
+            for writer, requests in parts:
+                touched.append(writer)
+                staged.append((writer, writer.stage(requests, transaction=transaction)))  # 2
+                self._refuse_if_any_failed(requests)
+            for writer, one in staged:
+                writer.publish_pending(one, transaction)  # 3
+            self._record(transaction)  # 4
+        except BaseException:
+            if self._catalog.outcome(transaction) is Outcome.UNRECORDED:
+                for writer in touched:
+                    writer.take_back()
+                raise
+        for writer, one in staged:
+            writer.publish(one)  # 5
+        self._committed.add(transaction, [writer.partition for writer, _ in staged])
+        return [request.result for _, requests in parts for request in requests if request.result is not None]
+
+    @staticmethod
+    def _refuse_if_any_failed(requests: Sequence[Request]) -> None:
+        for request in requests:
+            if request.error is not None:
+                raise request.error
+
+    def _record(self, transaction: int) -> None:
+        with self._catalog.change() as connection:
+            connection.execute("INSERT INTO transactions (id) VALUES (?)", (transaction,))
+            for group, member, topic, offsets in self._offsets:
+                store_offsets(connection, group, member, topic, offsets)
+            if self._producer is not None:
+                changed = connection.execute(
+                    "UPDATE producers SET sequence = max(sequence, ?) WHERE id = ? AND epoch = ?",
+                    (
+                        NO_SEQUENCE if self._sequence is None else self._sequence,
+                        self._producer.id,
+                        self._producer.epoch,
+                    ),
+                )
+                if changed.rowcount != 1:
+                    raise FencedError(f"producer '{self._producer.name}': epoch {self._producer.epoch} was replaced")
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise DeclarationError("transaction: it has ended", hint="begin another one")

@@ -1,0 +1,67 @@
+"""Waiting for files to change: how a reader at the end sleeps until somebody, in any process, appends.
+
+On Linux this is inotify, called through ctypes because the standard library has no binding. Where inotify is missing or
+its instances are used up, waiting falls back to looking every few milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+IN_MODIFY = 0x2
+LOOK_EVERY_SECONDS = 0.005
+
+
+class Watch:
+    """Tells when one of some files was written to since the last look. Changes between two waits are not lost."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._descriptor = _inotify(self._paths)
+        self._seen = [] if self._descriptor is not None else self._times()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Return True as soon as something changed, False after `timeout` seconds (None: wait for ever)."""
+        if self._descriptor is None:
+            return self._look_until(timeout)
+        ready, _, _ = select.select([self._descriptor], [], [], timeout)
+        if ready:
+            os.read(self._descriptor, 65536)
+        return bool(ready)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _times(self) -> list[int]:
+        return [path.stat().st_mtime_ns for path in self._paths]
+
+    def _look_until(self, timeout: float | None) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (times := self._times()) == self._seen:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOK_EVERY_SECONDS)
+        self._seen = times
+        return True
+
+
+def _inotify(paths: Sequence[Path]) -> int | None:
+    """A descriptor that becomes readable when one of the files is written to, or None."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "inotify_init1"):
+        return None
+    descriptor: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor < 0:
+        return None
+    add: Callable[[int, bytes, int], int] = libc.inotify_add_watch
+    if all(add(descriptor, os.fsencode(path), IN_MODIFY) >= 0 for path in paths):
+        return descriptor
+    os.close(descriptor)
+    return None

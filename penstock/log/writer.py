@@ -1,0 +1,418 @@
+"""Writing to one partition: group commit, idempotent producers, conditional appends, rolling.
+
+The path of an append, with the numbers the code below carries:
+
+1. Take the partition's lock and catch up with what other processes appended.
+2. Decide each waiting request: a repeat, a conflict, or frames at the next offsets.
+3. Write the frames behind the end.
+4. Make them durable: one sync for all of them.
+5. Publish the new end. From here on they are visible, and acknowledged.
+
+A crash before 5 leaves bytes nobody was told about; the next to take the lock cuts them.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from penstock.errors import ConflictError, PenstockError, UnavailableError, UnknownOutcomeError
+from penstock.log.active import ActiveSegment
+from penstock.log.frame import VERSION_COLUMN, VERSIONS, Body, decode, encode
+from penstock.log.manifest import Segment, segment_name
+from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
+from penstock.log.plan import Appended, Plan, Request, Staged
+from penstock.log.reader import FrameReader, Schemas
+from penstock.log.retention import Retention, expired
+from penstock.log.segment import Preface
+from penstock.log.tail import Tail
+from penstock.log.versions import Keys, KeyVersions
+
+# Single appends that wait for the same sync are stored as one frame while it stays below this.
+COALESCE_ROWS = 1024
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """What a writer needs to know of its topic."""
+
+    durability: str = "fsync"  # or "os"
+    segment_bytes: int = 128 * 1024 * 1024
+    time_column: str | None = None
+    retention: Retention = field(default_factory=Retention)
+    keys_of: Callable[[pa.RecordBatch], Keys] | None = None  # set on versioned topics
+
+
+class PartitionWriter:
+    """Appends to one partition, for all threads of this process."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        schemas: Schemas,
+        settings: WriterSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.partition = partition
+        self.syncs = 0
+        self._schemas = schemas
+        self._settings = settings
+        self._clock = clock
+        self._lock = partition.files.lock(partition.directory / LOCK_NAME)
+        self._busy = threading.Lock()
+        self._queue_changed = threading.Condition()
+        self._queue: list[Request] = []
+        self._leading = False
+        self._failure: str | None = None
+        self._held: ActiveSegment | None = None
+        self._versions: KeyVersions | None = None
+
+    # -- group commit -------------------------------------------------------------------------------------------------
+
+    def append(self, request: Request) -> Appended:
+        """Store one request; return when it is as durable as the topic promises.
+
+        Whoever finds nobody leading takes all waiting requests through steps 1 to 5; the others wait for that.
+        """
+        taken: list[Request] = []
+        with self._queue_changed:
+            self._queue.append(request)
+            while self._leading and not request.answered:
+                self._queue_changed.wait()
+            if not request.answered:
+                self._leading = True
+                taken, self._queue = self._queue, []
+        if taken:
+            try:
+                self._store(taken)
+            finally:
+                with self._queue_changed:
+                    self._leading = False
+                    self._queue_changed.notify_all()
+        if request.error is not None:
+            raise request.error
+        assert request.result is not None
+        return request.result
+
+    def _store(self, requests: list[Request]) -> None:
+        """Steps 1 to 5 for these requests; every one of them has its answer afterwards."""
+        try:
+            with self.exclusive():
+                self.publish(self.stage(requests))
+        except PenstockError as error:
+            self._refuse(requests, error)
+        except BaseException as error:
+            self._refuse(requests, self._unknown(f"it was interrupted by {type(error).__name__}"))
+            raise
+
+    def _refuse(self, requests: list[Request], error: PenstockError) -> None:
+        self._versions = None  # they may count rows that were not stored
+        for request in requests:
+            if not request.answered:
+                request.error = error
+
+    @contextmanager
+    def exclusive(self) -> Iterator[ActiveSegment]:
+        """Step 1. Hold the partition against all other writers, caught up with them."""
+        with self._busy:
+            self._refuse_if_failed()
+            self._lock.acquire()
+            try:
+                yield self._caught_up()
+            finally:
+                self._lock.release()
+
+    def stage(self, requests: Sequence[Request], *, transaction: int = 0) -> Staged:
+        """Steps 2 to 4, under `exclusive`. Requests that are refused get their error here."""
+        if self._active.tail.end_position >= self._settings.segment_bytes:
+            self.roll()
+        tail = self._active.tail
+        plan = Plan(
+            tail,
+            self._active.state,
+            partition=self.partition.number,
+            append_time=self._now(tail),
+            transaction=transaction,
+        )
+        for together in self._shared_frames(requests):
+            self._decide(together, plan)
+        durable = self._settings.durability == "fsync" or transaction != 0
+        if plan.frames:
+            self._write(tail, plan, durable=durable)
+        return plan.staged(durable=durable)
+
+    def publish(self, staged: Staged) -> None:
+        """Step 5, under `exclusive`."""
+        if staged.frames:
+            self._announce(lambda: self._active.publish(staged.tail, staged.frames))
+            self._active.state.producers.update(staged.producers)
+        for request, answer in staged.answers:
+            request.result = answer
+
+    def publish_pending(self, staged: Staged, transaction: int) -> None:
+        """Step 5 for a transaction that is not committed yet: visible from the moment it is, in all partitions."""
+        pending = replace(
+            self._active.tail,
+            pending_transaction=transaction,
+            pending_position=staged.tail.end_position,
+            pending_offset=staged.tail.end_offset,
+        )
+        self._announce(lambda: self._active.announce(pending))
+
+    def take_back(self) -> None:
+        """Undo steps 3 to 5 of a transaction that will not commit, under `exclusive`."""
+        self._versions = None
+        plain = replace(self._active.tail, pending_transaction=0, pending_position=0, pending_offset=0)
+        self._announce(lambda: self._active.announce(plain))
+        self._active.file.truncate(plain.end_position)
+
+    def mark_of(self, producer: int) -> Mark | None:
+        """How far a named producer has come here, as of now."""
+        with self.exclusive() as active:
+            return active.state.producers.get(producer)
+
+    def close(self) -> None:
+        with self._busy:
+            if self._versions is not None:
+                self._versions.save(self.partition.files, self.partition.directory)
+            if self._held is not None:
+                self._held.close()
+                self._held = None
+            self._lock.close()
+
+    # -- step 1 -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _active(self) -> ActiveSegment:
+        assert self._held is not None, "only under `exclusive`"
+        return self._held
+
+    def _caught_up(self) -> ActiveSegment:
+        if self._held is not None and self._held.matches(self.partition.tail_file.read()):
+            return self._held
+        settled = self.partition.settle()
+        if self._held is None or not self._held.follow(settled):
+            self._reopen(settled)
+        return self._active
+
+    def _reopen(self, tail: Tail) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+        self._held = ActiveSegment(self.partition, tail)
+
+    # -- step 2 -------------------------------------------------------------------------------------------------------
+
+    def _shared_frames(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+        """The requests of each frame: small ones that stand side by side go into one, unless rows must be numbered."""
+        together: list[Request] = []
+        rows = 0
+        for request in requests:
+            fits = rows + request.batch.num_rows <= COALESCE_ROWS and self._settings.keys_of is None
+            if together and not (fits and request.can_share_a_frame(together[0])):
+                yield together
+                together, rows = [], 0
+            together.append(request)
+            rows += request.batch.num_rows
+        if together:
+            yield together
+
+    def _decide(self, together: list[Request], plan: Plan) -> None:
+        request = together[0]
+        try:
+            if len(together) == 1 and plan.answer_if_repeated(request, where=self.partition.where):
+                return
+            plan.add(self._body(together, plan), together)
+        except PenstockError as error:
+            request.error = error
+
+    def _body(self, together: list[Request], plan: Plan) -> Body:
+        request = together[0]
+        if request.body is not None:
+            return request.body
+        batch, flags = request.batch, request.flags
+        if len(together) > 1:
+            batch = pa.concat_batches([one.batch for one in together])  # type: ignore[attr-defined]
+        if self._settings.keys_of is not None:
+            batch, flags = self._numbered(request, plan, self._settings.keys_of), flags | VERSIONS
+        return encode(batch, schema_id=request.schema_id, time_column=self._settings.time_column, flags=flags)
+
+    def _numbered(self, request: Request, plan: Plan, keys_of: Callable[[pa.RecordBatch], Keys]) -> pa.RecordBatch:
+        """Give every row its key's next version, if the key stands where the request expects it."""
+        versions = self._caught_up_versions(plan, keys_of)
+        keys = keys_of(request.batch)
+        numbers = versions.number(keys)
+        actual = int(numbers[0]) - 1
+        if request.expect is not None and actual != request.expect:
+            raise ConflictError(
+                f"{self.partition.where}: key {request.key} is at version {actual}; expected {request.expect}",
+                expected=request.expect,
+                actual=actual,
+                hint="read the key's events again and decide again",
+            )
+        versions.store(keys, numbers, next_offset=plan.next_offset + len(keys))
+        return request.batch.append_column(VERSION_COLUMN, pa.array(numbers))
+
+    def _caught_up_versions(self, plan: Plan, keys_of: Callable[[pa.RecordBatch], Keys]) -> KeyVersions:
+        tail, files, directory = plan.start, self.partition.files, self.partition.directory
+        manifest = self.partition.manifest(tail.generation)
+        versions = self._versions
+        if versions is None or versions.rewrites != manifest.rewrites:
+            versions = KeyVersions.load(files, directory, rewrites=manifest.rewrites)
+        if versions.next_offset > plan.next_offset:
+            versions = KeyVersions(rewrites=manifest.rewrites)
+        if versions.next_offset < tail.end_offset:
+            self._read_versions(versions, tail, keys_of, start=max(versions.next_offset, manifest.start_offset))
+        self._versions = versions
+        return versions
+
+    def _read_versions(
+        self, versions: KeyVersions, tail: Tail, keys_of: Callable[[pa.RecordBatch], Keys], *, start: int
+    ) -> None:
+        reader = FrameReader(self.partition, start)
+        while frames := reader.read(tail):
+            for header, body in frames:
+                batch = decode(header, body, self._schemas.version(header.schema_id))
+                numbers = batch.column(VERSION_COLUMN).to_numpy()
+                versions.store(keys_of(batch), numbers, next_offset=header.next_offset)
+        reader.close()
+        versions.next_offset = tail.end_offset
+
+    # -- steps 3 to 5 -------------------------------------------------------------------------------------------------
+
+    def _write(self, tail: Tail, plan: Plan, *, durable: bool) -> None:
+        try:
+            self._active.file.write_at(tail.end_position, plan.buffers)
+            if durable:
+                self._sync()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise self._fail("writing", error) from error
+            self._active.file.truncate(tail.end_position)
+            raise self._disk_full(f"{plan.position - tail.end_position} bytes were needed") from error
+
+    def _sync(self) -> None:
+        try:
+            self._active.file.sync()
+            self.syncs += 1
+        except OSError as error:
+            raise self._fail("syncing", error) from error
+
+    def _announce(self, publish: Callable[[], None]) -> None:
+        try:
+            publish()
+        except OSError as error:
+            raise self._fail("publishing", error) from error
+
+    def _disk_full(self, needed: str) -> UnavailableError:
+        return UnavailableError(
+            f"{self.partition.where}: the disk is full; {needed}. Nothing that was acknowledged is lost",
+            hint="make space and append again",
+        )
+
+    def _fail(self, doing: str, error: OSError) -> UnknownOutcomeError:
+        """A failed sync may have lost pages that will never be written again, so this writer stops for good."""
+        self._failure = f"{doing} failed: {error.strerror}"
+        return self._unknown(self._failure)
+
+    def _unknown(self, why: str) -> UnknownOutcomeError:
+        return UnknownOutcomeError(
+            f"{self.partition.where}: {why}; the rows may or may not be stored",
+            hint="close the log, open it again, and look whether they are there",
+        )
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise UnavailableError(
+                f"{self.partition.where}: this writer stopped because {self._failure}",
+                hint="close the log and open it again; it then verifies what is on disk",
+            )
+
+    def _now(self, tail: Tail) -> int:
+        """Append times never go back, even if the machine's clock does."""
+        return max(tail.append_time, int(self._clock() * 1_000_000))
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> Tail:
+        """Close the active segment and begin a new one, under `exclusive`; return the end as it is then.
+
+        1. Sync the old segment. 2. Write the start of the new one. 3. Replace the manifest, leaving out what retention
+        lets go. 4. Publish. 5. Remove what was left out. A crash after 3 is finished by the next to take the lock.
+        """
+        partition, tail = self.partition, self._active.tail
+        manifest = partition.manifest(tail.generation)
+        if tail.end_offset == manifest.active.base_offset:
+            return tail
+        self._sync()  # 1
+        fresh = Segment(segment_name(tail.end_offset, manifest.generation + 1), tail.end_offset, max_time=tail.max_time)
+        segments = (*manifest.closed, _closed(manifest.active, tail), fresh)
+        kept = segments[expired(segments, self._settings.retention, now=self._now(tail)) :]
+        try:
+            end = write_segment_start(
+                partition.files,
+                partition.directory / fresh.name,
+                Preface(partition.topic_id, partition.number, fresh.base_offset),
+                self._active.state,
+                append_time=tail.append_time,
+            )  # 2
+            self._replace_segments(kept)  # 3
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise self._fail("beginning a segment", error) from error
+            raise self._disk_full("there is no space for a new segment") from error
+        rolled = replace(
+            tail,
+            generation=manifest.generation + 1,
+            active_base=fresh.base_offset,
+            end_position=end,
+            durable_position=end,
+            durable_offset=fresh.base_offset,
+        )
+        self._announce(lambda: self._active.announce(rolled))  # 4
+        self._reopen(rolled)  # 5
+        if self._versions is not None:
+            self._versions.save(partition.files, partition.directory)
+        return rolled
+
+    def expire(self) -> int:
+        """Let go what retention no longer keeps; return how many segments that were."""
+        with self.exclusive() as active:
+            manifest = self.partition.manifest(active.tail.generation)
+            gone = expired(manifest.segments, self._settings.retention, now=self._now(active.tail))
+            if gone:
+                self._replace_segments(manifest.segments[gone:])
+                self.adopt_manifest()
+            return gone
+
+    def adopt_manifest(self) -> None:
+        """Publish the present end under a manifest that was just replaced, under `exclusive`; remove what it let go."""
+        adopted = replace(self._active.tail, generation=self.partition.manifest(None).generation)
+        self._announce(lambda: self._active.announce(adopted))
+        self._reopen(adopted)
+
+    def _replace_segments(self, kept: Sequence[Segment]) -> None:
+        manifest = self.partition.manifest(self._active.tail.generation)
+        start_offset = max(manifest.start_offset, kept[0].base_offset)
+        if kept[0].base_offset == manifest.segments[0].base_offset:
+            start_offset = manifest.start_offset  # nothing went; the first rows may have been compacted away
+        self.partition.replace_manifest(manifest.with_segments(tuple(kept), start_offset=start_offset))
+
+
+def _closed(segment: Segment, tail: Tail) -> Segment:
+    return replace(
+        segment,
+        end_offset=tail.end_offset,
+        bytes=tail.end_position,
+        rows=tail.end_offset - segment.base_offset,
+        max_time=tail.max_time,
+        append_time=tail.append_time,
+    )

@@ -1,0 +1,314 @@
+"""Every code block of README.md and docs/ is run, so that no document shows what does not work.
+
+- `python` blocks of one document run in order, in one namespace.
+- `console` blocks are `$ command` lines, each followed by the output it must give. `...` inside a line stands for any
+  text, and alone on a line for any number of lines. Without output lines, the command only has to succeed.
+- `sh` blocks are run by `bash -e`.
+- `text` and unlabelled blocks, and blocks of other languages, are not run.
+- `<!-- not run: reason -->` on the line before a block leaves it out. `<!-- exits 1 -->` there says with which status
+  the last command of a console block ends, for a document that shows an error.
+
+A document runs in a process and a temporary directory of its own. By hand: `python tests/test_docs.py README.md`, which
+runs it in the current directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<label>[^\s`]*)")
+NOT_RUN = re.compile(r"^\s*<!-- not run:(?P<reason>.*)-->\s*$")
+EXITS = re.compile(r"^\s*<!-- exits (?P<status>\d+) -->\s*$")
+MISNAMED = {"py", "python3", "pycon", "ipython", "bash", "shell", "zsh", "shell-session", "shellsession"}
+
+
+class DocumentError(Exception):
+    """A document is wrong: at which line, and how."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `line` is the number of its first line of code; `note` is the line before the fence."""
+
+    label: str
+    code: str
+    line: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a console block, and the output lines shown under it."""
+
+    text: str
+    line: int
+    output: list[str]
+
+
+# --- Reading a document
+
+
+def blocks_of(document: str) -> Iterator[Block]:
+    """All fenced blocks, in order."""
+    lines = document.splitlines()
+    number = 0
+    while number < len(lines):
+        fence = FENCE.match(lines[number])
+        number += 1
+        if fence is None:
+            continue
+        start = number
+        while number < len(lines) and lines[number].strip() != fence["ticks"]:
+            number += 1
+        if number == len(lines):
+            raise DocumentError(start, "this block is never closed")
+        code = "\n".join(line.removeprefix(fence["indent"]) for line in lines[start:number])
+        note = lines[start - 2] if start >= 2 else ""
+        yield Block(fence["label"], code + "\n", start + 1, note)
+        number += 1
+
+
+def commands_of(block: Block) -> list[Command]:
+    """The commands of a console block. A command that ends in a backslash goes on in the next line."""
+    commands: list[Command] = []
+    continued = False
+    for line, text in enumerate(block.code.splitlines(), start=block.line):
+        if continued:
+            commands[-1] = Command(f"{commands[-1].text}\n{text}", commands[-1].line, [])
+            continued = text.endswith("\\")
+        elif text.startswith("$ "):
+            commands.append(Command(text[2:], line, []))
+            continued = text.endswith("\\")
+        elif commands:
+            commands[-1].output.append(text)
+        elif text.strip():
+            raise DocumentError(line, "a console block starts with a line '$ command'")
+    return commands
+
+
+def is_left_out(block: Block) -> bool:
+    """Whether the line before says so; only with a reason."""
+    note = NOT_RUN.match(block.note)
+    if note is not None and not note["reason"].strip():
+        raise DocumentError(block.line - 2, "'not run' needs a reason: <!-- not run: why -->")
+    return note is not None
+
+
+def output_matches(expected: list[str], actual: str) -> bool:
+    """Whether a command's output is the one shown. Spaces at line ends and empty lines at the end do not count."""
+    pattern = ""
+    for line in "\n".join(expected).rstrip().splitlines():
+        if line.strip() == "...":
+            pattern += r"(?:[^\n]*\n)*?"
+        else:
+            pattern += "[^\n]*".join(re.escape(part) for part in line.rstrip().split("...")) + "\n"
+    lines = [line.rstrip() for line in actual.rstrip().splitlines()]
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
+
+
+# --- Running it, in a process of its own
+
+
+def run_document(path: Path) -> None:
+    """Runs the blocks of one document in the current directory; raises DocumentError at the first that fails."""
+    main = ModuleType("__main__")
+    sys.modules["__main__"] = main
+    for block in blocks_of(path.read_text(encoding="utf-8")):
+        if is_left_out(block):
+            continue
+        if block.label in MISNAMED:
+            raise DocumentError(block.line - 1, f"'{block.label}' blocks are not run; use python, console, sh or text")
+        if block.label == "python":
+            run_python(block, path, main)
+        elif block.label == "console":
+            run_console(block)
+        elif block.label == "sh":
+            run_sh(block)
+
+
+def run_python(block: Block, path: Path, main: ModuleType) -> None:
+    # The empty lines in front give every error the document's own line numbers.
+    try:
+        exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), main.__dict__)
+    except BaseException as error:  # noqa: BLE001 - a block that calls sys.exit has failed as well
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines = [error.lineno]
+        shown = "".join(traceback.format_exception(error))
+        raise DocumentError((lines and lines[0]) or block.line, f"this python block failed\n{shown}") from None
+
+
+def run_console(block: Block) -> None:
+    commands = commands_of(block)
+    exits = EXITS.match(block.note)
+    for command in commands:
+        status = int(exits["status"]) if exits and command is commands[-1] else 0
+        ended = bash("-c", command.text)
+        if ended.returncode != status:
+            raise DocumentError(
+                command.line, f"$ {command.text}\nended with status {ended.returncode}, not {status}:\n{ended.stdout}"
+            )
+        shown = "\n".join(command.output).strip()
+        if shown and not output_matches(command.output, ended.stdout):
+            raise DocumentError(
+                command.line, f"$ {command.text}\n--- the document shows\n{shown}\n--- it printed\n{ended.stdout}"
+            )
+
+
+def run_sh(block: Block) -> None:
+    ended = bash("-e", "-c", block.code)
+    if ended.returncode != 0:
+        raise DocumentError(block.line, f"this sh block ended with status {ended.returncode}:\n{ended.stdout}")
+
+
+def bash(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def environment() -> dict[str, str]:
+    """This environment with our own commands first, no settings of Penstock, and a plain terminal of 120 columns."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    return kept | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+def run_apart(document: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, __file__, str(document)],
+        cwd=directory,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+# --- The tests
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_of_the_document_runs(document: Path, tmp_path: Path) -> None:
+    ended = run_apart(document, tmp_path)
+    if ended.returncode != 0:
+        pytest.fail(ended.stdout, pytrace=False)
+
+
+RIGHT = """
+```python
+greeting = "hello"
+```
+<!-- not run: there is no such thing -->
+```console
+$ git clone nothing
+```
+- in a list:
+  ```python
+  from pathlib import Path
+  Path("greeting").write_text(greeting)
+  ```
+```console
+$ cat greeting
+hello
+$ printf 'one\\ntwo\\nthree 3\\n'
+...
+three ...
+$ true \\
+  && true
+```
+<!-- exits 3 -->
+```console
+$ echo no; exit 3
+no
+```
+```sh
+test -e greeting
+```
+```text
+neither this
+```
+"""
+
+
+def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path) -> None:
+    document = tmp_path / "right.md"
+    document.write_text(RIGHT)
+    ended = run_apart(document, tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("document", "line", "what"),
+    [
+        ("```python\nx = 1\n\nassert x == 2\n```\n", 4, "AssertionError"),
+        ("```python\nx = 1\nx = = 2\n```\n", 3, "SyntaxError"),
+        ("```python\nimport sys\nsys.exit(0)\n```\n", 3, "SystemExit"),
+        ("\n```console\n$ true\n$ echo this\nthat\n```\n", 4, "it printed\nthis"),
+        ("```console\n$ false\n```\n", 2, "status 1, not 0"),
+        ("```console\n$ echo a; false\na\n```\n", 2, "status 1, not 0"),
+        ("```console\necho a\n```\n", 2, "$ command"),
+        ("```sh\nfalse\ntrue\n```\n", 2, "status 1"),
+        ("<!-- not run: -->\n```sh\ntrue\n```\n", 1, "needs a reason"),
+        ("```bash\ntrue\n```\n", 1, "use python, console, sh or text"),
+        ("```python\nx = 1\n", 1, "never closed"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) and "```" in value else str(value),
+)
+def test_a_wrong_block_is_reported_with_its_file_and_line(document: str, line: int, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.md"
+    path.write_text(document)
+    ended = run_apart(path, tmp_path)
+    assert ended.returncode == 1
+    assert f"wrong.md:{line}: " in ended.stdout
+    assert what in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "matches"),
+    [
+        (["a", "b"], "a  \nb\n\n", True),
+        (["a", "...", "d"], "a\nb\nc\nd\n", True),
+        (["a", "...", "d"], "a\nd\n", True),
+        (["a ... c"], "a b c\n", True),
+        (["a ... c"], "a b\nb c\n", False),
+        (["a"], "a\nb\n", False),
+        (["a", "b"], "a\n", False),
+        (["a.c"], "abc\n", False),
+    ],
+)
+def test_dots_stand_for_text_or_for_lines(expected: list[str], actual: str, matches: bool) -> None:
+    assert output_matches(expected, actual) is matches
+
+
+if __name__ == "__main__":
+    document = Path(sys.argv[1]).resolve()
+    try:
+        run_document(document)
+    except DocumentError as error:
+        shown = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
+        sys.exit(f"{shown}:{error.line}: {error}")
