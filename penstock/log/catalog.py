@@ -50,6 +50,7 @@ class Catalog:
     def __init__(self, root: Path) -> None:
         self._path = root / CATALOG_NAME
         self._guard = threading.RLock()
+        self._closed = False
         with self._translated():
             self._connection = sqlite3.connect(
                 self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -61,6 +62,7 @@ class Catalog:
     def close(self) -> None:
         with self._guard:
             self._connection.close()
+            self._closed = True
 
     def _prepare(self) -> None:
         with self.change() as connection:
@@ -96,6 +98,8 @@ class Catalog:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
+        if self._closed:
+            raise DeclarationError(f"{self._path.parent}: this log is closed", hint="open it again")
         try:
             yield
         except sqlite3.DatabaseError as error:

@@ -54,6 +54,9 @@ class Lock(Protocol):
 
     def release(self) -> None: ...
 
+    def removed(self) -> bool:
+        """Whether the lock's file was removed, and with it what it protects."""
+
     def close(self) -> None: ...
 
 
@@ -143,12 +146,11 @@ class DiskFile:
 
 
 class DiskLock:
-    """`flock` on a file that also tells the process id of the last exclusive holder."""
+    """`flock` on a file in which the last process to take it leaves its id."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._signed = False
 
     def acquire(self, *, shared: bool = False, timeout: float = 30.0) -> None:
         operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -163,11 +165,14 @@ class DiskLock:
                     raise self._held_too_long(timeout) from None
             time.sleep(pause)
             pause = min(pause * 1.5, 0.002)
-        if not shared and not self._holder_is_us():
+        if self._holder() != str(os.getpid()):
             os.pwrite(self._descriptor, f"{os.getpid():<20}".encode(), 0)
 
     def release(self) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def removed(self) -> bool:
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -176,9 +181,6 @@ class DiskLock:
 
     def _holder(self) -> str:
         return os.pread(self._descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-
-    def _holder_is_us(self) -> bool:
-        return self._holder() == str(os.getpid())
 
     def _held_too_long(self, timeout: float) -> UnavailableError:
         return UnavailableError(

@@ -98,7 +98,7 @@ class Stamp:
 ANONYMOUS = Stamp()
 
 
-class BadFrame(Exception):
+class BadFrameError(Exception):
     """These bytes are not a whole, undamaged frame. Whether that is a torn tail or damage is for the caller to say."""
 
 
@@ -156,26 +156,26 @@ def place(
 
 
 def parse_header(data: bytes | memoryview | pa.Buffer, position: int = 0) -> Header:
-    """Read and check the header at `position`; raise BadFrame when it is short, strange or damaged."""
+    """Read and check the header at `position`; raise BadFrameError when it is short, strange or damaged."""
     raw = memoryview(data)[position : position + HEADER_BYTES]
     if len(raw) < HEADER_BYTES:
-        raise BadFrame(f"{len(raw)} of {HEADER_BYTES} header bytes")
+        raise BadFrameError(f"{len(raw)} of {HEADER_BYTES} header bytes")
     fields = _HEADER.unpack(raw)
     if fields[0] != MAGIC:
-        raise BadFrame("no frame begins here")
+        raise BadFrameError("no frame begins here")
     if crc32c(raw[:-4]) != fields[-1]:
-        raise BadFrame("the header's checksum does not match")
+        raise BadFrameError("the header's checksum does not match")
     return Header(*fields[1:17])
 
 
 def body_of(header: Header, data: pa.Buffer, position: int = 0) -> pa.Buffer:
-    """The checked body of the frame at `position`; raise BadFrame when it is short or damaged."""
+    """The checked body of the frame at `position`; raise BadFrameError when it is short or damaged."""
     start = position + HEADER_BYTES
     whole = header.length - HEADER_BYTES
     if data.size < start + whole:
-        raise BadFrame(f"{data.size - start} of {whole} body bytes")
+        raise BadFrameError(f"{data.size - start} of {whole} body bytes")
     if crc32c(memoryview(data)[start : start + whole]) != header.body_crc:
-        raise BadFrame("the body's checksum does not match")
+        raise BadFrameError("the body's checksum does not match")
     return data.slice(start, header.body_length)
 
 

@@ -104,6 +104,7 @@ class Group:
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets from outside, for readers that are not members. Refused while a member owns the partition."""
         with self._catalog.change() as connection:
+            _forget_expired(connection, self.name)
             store_offsets(connection, self.name, None, topic, offsets)
 
     def lag(self) -> list[Lag]:
@@ -131,12 +132,7 @@ class Group:
     def reset(self, moves: Sequence[Move]) -> None:
         """Carry out a planned reset, unless the group has living members or has moved since it was planned."""
         with self._catalog.change() as connection:
-            alive = _living(connection, self.name)
-            if alive:
-                raise UnavailableError(
-                    f"group '{self.name}': it has {len(alive)} living members ({', '.join(sorted(alive))})",
-                    hint="stop them, or wait until their leases run out, and reset again",
-                )
+            self._refuse_if_alive(connection)
             for move in moves:
                 if _committed(connection, self.name, move.topic).get(move.partition) != move.committed:
                     raise UnavailableError(
@@ -153,11 +149,18 @@ class Group:
     def drop(self) -> None:
         """Forget the group: its offsets, and its say in when delete markers may go."""
         with self._catalog.change() as connection:
-            alive = _living(connection, self.name)
-            if alive:
-                raise UnavailableError(f"group '{self.name}': it has living members ({', '.join(sorted(alive))})")
+            self._refuse_if_alive(connection)
             for table in ("subscriptions", "offsets", "members", "assignments"):
                 connection.execute(f"DELETE FROM {table} WHERE group_name = ?", (self.name,))
+
+    def _refuse_if_alive(self, connection: sqlite3.Connection) -> None:
+        _forget_expired(connection, self.name)
+        alive = _living(connection, self.name)
+        if alive:
+            raise UnavailableError(
+                f"group '{self.name}': it has {len(alive)} living members ({', '.join(sorted(alive))})",
+                hint="stop them, or wait until their leases run out, and try again",
+            )
 
 
 class Member:
@@ -180,7 +183,6 @@ class Member:
         self._start = start
         self._lease = lease
         self._on_release = on_release
-        self._boot = boot_id()
         self._owned: set[TopicPartition] = set()
         self._readers: dict[str, Reader] = {}
         self._watch = Watch([])
@@ -221,7 +223,9 @@ class Member:
         with self._catalog.change() as connection:
             lost = self._renew(connection)
             wanted = self._wanted(connection)
-        extra = self._owned - wanted - lost
+        if lost:
+            self._take(self._owned - lost)
+        extra = self._owned - wanted
         if extra and self._on_release is not None:
             self._on_release(self)
         with self._catalog.change() as connection:
@@ -235,8 +239,8 @@ class Member:
                     "INSERT OR IGNORE INTO assignments VALUES (?, ?, ?, ?)", (self.group, topic, partition, self.id)
                 )
             owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
-        if owned != self._owned or lost:
-            self._take(owned, keep=self._owned - lost)
+        if owned != self._owned:
+            self._take(owned)
 
     def close(self) -> None:
         """Leave the group. Uncommitted rows go to whoever takes the partitions."""
@@ -257,12 +261,10 @@ class Member:
 
     def _renew(self, connection: sqlite3.Connection) -> set[TopicPartition]:
         """Write our lease, end those that ran out; return what we held and lost because ours had run out."""
-        now = time.monotonic()
-        for member in _expired(connection, self.group, now, self._boot):
-            _forget_member(connection, self.group, member)
+        _forget_expired(connection, self.group)
         connection.execute(
             "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)",
-            (self.group, self.id, json.dumps(sorted(self._topics)), self._boot, now + self._lease),
+            (self.group, self.id, json.dumps(sorted(self._topics)), boot_id(), time.monotonic() + self._lease),
         )
         owners = _assignments(connection, self.group)
         return {place for place in self._owned if owners.get(place) != self.id}
@@ -280,8 +282,9 @@ class Member:
                     wanted.add((name, number))
         return wanted
 
-    def _take(self, owned: set[TopicPartition], *, keep: set[TopicPartition]) -> None:
+    def _take(self, owned: set[TopicPartition]) -> None:
         """Read what we own now: partitions we keep go on where they were, new ones begin where the group committed."""
+        keep = owned & self._owned
         before = self.positions()
         self._stop_reading()
         for name, topic in self._topics.items():
@@ -292,7 +295,7 @@ class Member:
                 committed = _committed(connection, self.group, name)
             fresh = topic.positions(self._start) if any(number not in committed for number in numbers) else {}
             positions = {number: committed.get(number, fresh.get(number, 0)) for number in numbers}
-            positions |= {number: before[name][number] for number in numbers if (name, number) in keep & owned}
+            positions |= {number: before[name][number] for number in numbers if (name, number) in keep}
             self._readers[name] = topic.reader(positions, partitions=numbers)
         self._owned = owned
         self._watch = Watch([self._topics[name].partition(number).tail_file.path for name, number in owned])
@@ -342,17 +345,20 @@ def _committed(connection: sqlite3.Connection, group: str, topic: str) -> dict[i
     return dict(rows.fetchall())
 
 
-def _expired(connection: sqlite3.Connection, group: str, now: float, boot: bytes) -> list[str]:
-    rows = connection.execute(
-        "SELECT member FROM members WHERE group_name = ? AND (expires < ? OR boot != ?)", (group, now, boot)
-    )
-    return [member for (member,) in rows.fetchall()]
-
-
 def _living(connection: sqlite3.Connection, group: str) -> set[str]:
-    dead = set(_expired(connection, group, time.monotonic(), boot_id()))
-    rows = connection.execute("SELECT member FROM members WHERE group_name = ?", (group,)).fetchall()
-    return {member for (member,) in rows} - dead
+    """The members whose leases run. A lease of an earlier boot has run out."""
+    rows = connection.execute(
+        "SELECT member FROM members WHERE group_name = ? AND expires >= ? AND boot = ?",
+        (group, time.monotonic(), boot_id()),
+    )
+    return {member for (member,) in rows.fetchall()}
+
+
+def _forget_expired(connection: sqlite3.Connection, group: str) -> None:
+    alive = _living(connection, group)
+    for (member,) in connection.execute("SELECT member FROM members WHERE group_name = ?", (group,)).fetchall():
+        if member not in alive:
+            _forget_member(connection, group, member)
 
 
 def _forget_member(connection: sqlite3.Connection, group: str, member: str) -> None:

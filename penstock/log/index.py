@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from crc32c import crc32c
@@ -60,16 +61,14 @@ def _encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entries(raw: bytes) -> list[Entry] | None:
-    """The entries in order, or None when anything about them is wrong."""
-    if len(raw) % _ENTRY.size:
-        return None
+    """The entries in order, or None when one is wrong. A last one that is only half there is being written just now."""
     entries = []
-    for start in range(0, len(raw), _ENTRY.size):
+    for start in range(0, len(raw) - _ENTRY.size + 1, _ENTRY.size):
         base_offset, position, max_time, append_time, crc, _ = _ENTRY.unpack_from(raw, start)
         if crc32c(raw[start : start + 32]) != crc:
             return None
         entries.append(Entry(base_offset, position, max_time, append_time))
-    ordered = all(a.position < b.position and a.base_offset < b.base_offset for a, b in zip(entries, entries[1:]))
+    ordered = all(a.position < b.position and a.base_offset < b.base_offset for a, b in pairwise(entries))
     return entries if ordered else None
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -83,6 +84,8 @@ class Log:
                     f"topic '{name}': it exists already",
                     hint="open it with log.topic(name), or change its schema with topic.evolve(schema)",
                 )
+            # What a crash may have left of an earlier topic of this name must not be taken for ours.
+            shutil.rmtree(directory, ignore_errors=True)
             create_topic_files(self._files, directory, name, parsed, chosen)
         finally:
             lock.close()
@@ -109,13 +112,16 @@ class Log:
         """Remove a topic with all its data and its groups' offsets."""
         topic = self.topic(name)
         with self._guard:
-            topic.close()
-            del self._topics[name]
-            # Without its description the topic is gone; the rest is garbage that can go at leisure.
-            self._files.remove(self._directory(name) / DESCRIPTION_NAME)
-            self._files.sync_directory(self._directory(name))
-            self._catalog.forget_topic(name)
-            shutil.rmtree(self._directory(name), ignore_errors=True)
+            with ExitStack() as held:
+                # Nobody may be in the middle of an append: it would be acknowledged and then gone.
+                for number in range(topic.settings.partitions):
+                    held.enter_context(topic.writer(number).exclusive())
+                # Without its description the topic is gone; what a crash leaves of the rest is garbage.
+                self._files.remove(self._directory(name) / DESCRIPTION_NAME)
+                self._files.sync_directory(self._directory(name))
+                self._catalog.forget_topic(name)
+                shutil.rmtree(self._directory(name))
+            self._topics.pop(name).close()
 
     def compact(self, name: str, *, progress: Progress = lambda rows: None) -> list[Rewritten]:
         """Keep only the last row of each key of a topic, while others read and write.

@@ -95,7 +95,9 @@ class Plan:
 
     def add(self, body: Body, requests: list[Request]) -> None:
         """One more frame, which holds the rows of these requests."""
-        stamp = replace(requests[0].stamp, transaction=self._transaction)
+        stamp = requests[0].stamp
+        if self._transaction:
+            stamp = replace(stamp, transaction=self._transaction)
         buffers = place(
             body,
             base_offset=self.next_offset,
@@ -117,13 +119,15 @@ class Plan:
             self.next_offset += rows
 
     def staged(self, *, durable: bool) -> Staged:
+        """The end these frames lead to. Frames that are on disk move the durable end along."""
+        start = self.start
         tail = replace(
-            self.start,
+            start,
             end_position=self.position,
             end_offset=self.next_offset,
-            append_time=self._append_time if self.frames else self.start.append_time,
+            durable_position=self.position if durable else start.durable_position,
+            durable_offset=self.next_offset if durable else start.durable_offset,
+            append_time=self._append_time if self.frames else start.append_time,
             max_time=self._max_time,
         )
-        if durable:
-            tail = replace(tail, durable_position=self.position, durable_offset=self.next_offset)
         return Staged(tail, self.frames, self._producers, self._answers)

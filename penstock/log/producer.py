@@ -39,6 +39,7 @@ class Producer:
         finally:
             self._lock.release()
         self._sequences: dict[str, int] = {}
+        self._closed = False
 
     def append(
         self,
@@ -50,17 +51,17 @@ class Producer:
     ) -> list[Appended]:
         """Store rows once. A `sequence` at or below the last one stored is a repeat: acknowledged, not stored again.
 
-        Sequences grow per topic; gaps are allowed. Without one, the next number is taken, which makes retries inside
-        this process safe but not those of a later process: it cannot know what was sent under which number.
+        Sequences grow per topic; gaps are allowed. Without one the next number is taken, and nothing counts as a
+        repeat: only the caller can know that two calls mean the same rows.
         """
         with self._turn, self.current():
             number = self._next(topic) if sequence is None else sequence
             if number < 0:
                 raise DeclarationError(f"producer '{self.name}': a sequence cannot be negative; found {number}")
             requests = topic.requests(rows, deleted=deleted, stamp=Stamp(self.id, self.epoch, number))
-            appended = topic.store(requests)
+            # The number is used up even if storing fails: the rows may be there all the same.
             self._sequences[topic.name] = max(number, self._sequences.get(topic.name, NO_SEQUENCE))
-            return appended
+            return topic.store(requests)
 
     def last_sequence(self, topic: Topic) -> int:
         """The largest sequence any partition holds; -1 for none.
@@ -73,6 +74,8 @@ class Producer:
     @contextmanager
     def current(self) -> Iterator[None]:
         """Hold this producer's epoch: nobody can open the producer meanwhile. Refused if somebody has."""
+        if self._closed:
+            raise DeclarationError(f"producer '{self.name}': its log is closed", hint="open the log again")
         self._lock.acquire(shared=True)
         try:
             epoch = self._catalog.producer(self.id).epoch
@@ -87,6 +90,7 @@ class Producer:
 
     def close(self) -> None:
         self._lock.close()
+        self._closed = True
 
     def _next(self, topic: Topic) -> int:
         if topic.name not in self._sequences:

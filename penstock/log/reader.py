@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import DamagedError, RangeError
 from penstock.log.files import File
@@ -24,7 +25,7 @@ from penstock.log.frame import (
     STATE,
     VERSION_COLUMN,
     VERSIONS,
-    BadFrame,
+    BadFrameError,
     Header,
     body_of,
     decode,
@@ -69,6 +70,11 @@ class Batch:
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+    @property
+    def rows_kept(self) -> pa.RecordBatch:
+        """The rows without those that only delete their key."""
+        return self.rows if self.deleted is None else self.rows.filter(pc.invert(self.deleted))
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         stop = len(self) if length is None else start + length
@@ -175,7 +181,7 @@ class FrameReader:
             return start
         try:
             header = parse_header(self._file.view(entry.position, HEADER_BYTES))
-        except BadFrame:
+        except BadFrameError:
             return start
         return (entry.position, entry.base_offset) if header.base_offset == entry.base_offset else start
 
@@ -199,7 +205,7 @@ class FrameReader:
                 if header.last_offset >= self.next_offset and not header.flags & STATE:
                     frames.append((header, body_of(header, data, self._position - start)))
                     self.next_offset = header.next_offset
-            except BadFrame as bad:
+            except BadFrameError as bad:
                 if frames:
                     break  # what is good comes first; the next read begins at the bad frame
                 raise self._damage(str(bad)) from None

@@ -194,8 +194,8 @@ def _swap(writer: PartitionWriter, rewritten: Manifest, segments: Sequence[Segme
             partition.files.replace(partition.directory / (name + DRAFT_SUFFIX), partition.directory / name)
     partition.files.sync_directory(partition.directory)
     rest = tuple(segment for segment in current.segments if segment.name not in replaced)
-    partition.replace_manifest(current.with_segments((*fresh, *rest), rewritten=True))
-    writer.adopt_manifest()
+    writer.replace_manifest(current.with_segments((*fresh, *rest), rewritten=True))
+    partition.remove_garbage(partition.manifest())
     _remove_drafts(writer)
 
 

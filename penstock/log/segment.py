@@ -14,7 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.errors import DamagedError, DeclarationError
-from penstock.log.frame import ALIGNMENT, MAGIC, BadFrame, Header, body_of, parse_header
+from penstock.log.frame import ALIGNMENT, MAGIC, BadFrameError, Header, body_of, parse_header
 
 FORMAT = 1
 SEGMENT_MAGIC = b"PENSTOCK"
@@ -94,8 +94,8 @@ def scan(
             if bodies:
                 body_of(header, data, position - data_start)
             elif position + header.length > end:
-                raise BadFrame(f"{end - position} of {header.length} bytes")
-        except BadFrame as bad:
+                raise BadFrameError(f"{end - position} of {header.length} bytes")
+        except BadFrameError as bad:
             return Scan(frames, position, next_offset, Problem(position, next_offset, str(bad)))
         frames.append((position, header))
         position += header.length
@@ -104,9 +104,9 @@ def scan(
 
 
 def check_order(header: Header, next_offset: int, *, gaps: bool) -> None:
-    """Raise BadFrame unless the frame may stand where `next_offset` is expected."""
+    """Raise BadFrameError unless the frame may stand where `next_offset` is expected."""
     if header.base_offset < next_offset or (header.base_offset > next_offset and not gaps):
-        raise BadFrame(f"the frame begins with offset {header.base_offset} instead of {next_offset}")
+        raise BadFrameError(f"the frame begins with offset {header.base_offset} instead of {next_offset}")
 
 
 def later_frames(data: pa.Buffer, *, after: int, data_start: int = 0) -> Iterator[tuple[int, Header]]:
@@ -121,6 +121,6 @@ def later_frames(data: pa.Buffer, *, after: int, data_start: int = 0) -> Iterato
         try:
             header = parse_header(data, position)
             body_of(header, data, position)
-        except BadFrame:
+        except BadFrameError:
             continue
         yield position + data_start, header

@@ -49,6 +49,7 @@ class Topic:
         self._partitions: dict[int, Partition] = {}
         self._writers: dict[int, PartitionWriter] = {}
         self._next_partition = 0
+        self._closed = False
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -263,8 +264,11 @@ class Topic:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, start: Start = "start", *, columns: Sequence[str] | None = None) -> pa.Table:
-        """Everything from `start` to the present end, as one Arrow table over the mapped files."""
-        batches = [batch.rows for batch in self.batches(start, columns=columns)]
+        """Everything from `start` to the present end, as one Arrow table over the mapped files.
+
+        Delete markers are left out; `batches` has them.
+        """
+        batches = [batch.rows_kept for batch in self.batches(start, columns=columns)]
         wanted = self._columns(columns)
         schema = self.schema if wanted is None else pa.schema([self.schema.field(name) for name in wanted])
         return pa.Table.from_batches(batches, schema=pa.schema([f.with_nullable(True) for f in schema]))
@@ -415,6 +419,8 @@ class Topic:
 
     def partition(self, number: int) -> Partition:
         with self._guard:
+            if self._closed:
+                raise DeclarationError(f"topic '{self.name}': its log is closed", hint="open the log again")
             if number not in self._partitions:
                 self._partitions[number] = Partition(
                     self._files,
@@ -450,6 +456,7 @@ class Topic:
             for partition in self._partitions.values():
                 partition.close()
             self._writers, self._partitions = {}, {}
+            self._closed = True
 
 
 def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:

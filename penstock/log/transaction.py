@@ -91,18 +91,22 @@ class Transaction:
         expect: int | None = None,
     ) -> None:
         """Add rows; they are checked now and stored when the transaction commits."""
-        self._refuse_if_ended()
-        stamp = Stamp(self._producer.id, self._producer.epoch) if self._producer else Stamp()
         requests = topic.requests(rows, deleted=deleted, partition=partition, expect=expect)
         for number, request in requests.items():
-            request.stamp = stamp
             self._bytes += request.body.length if request.body else request.batch.nbytes
-            self._requests.append((topic, number, request))
+            self.add(topic, number, request)
         if self._bytes > MOST_TRANSACTION_BYTES:
             raise RowError(
                 f"transaction: {self._bytes} bytes were added; {MOST_TRANSACTION_BYTES} are allowed",
                 hint="commit more often",
             )
+
+    def add(self, topic: Topic, partition: int, request: Request) -> None:
+        """Add rows that were checked and sorted by partition before, such as those that Spark tasks have staged."""
+        self._refuse_if_ended()
+        if self._producer is not None:
+            request.stamp = Stamp(self._producer.id, self._producer.epoch)
+        self._requests.append((topic, partition, request))
 
     def commit_offsets(self, reader: Member | str, topic: Topic | str, offsets: Mapping[int, int]) -> None:
         """Commit a group's offsets together with the rows. A member must still own the partitions when it commits."""

@@ -186,11 +186,20 @@ def _merged(older: _Run, newer: _Run) -> _Run:
 
 
 def _newest(keys: Keys, versions: Numbers) -> _Run:
-    """One entry per key, with its largest version."""
-    order = np.lexsort((versions, keys.second, keys.first))
+    """One entry per key, with its last version. The versions of a key come in ascending order.
+
+    A stable sort by the first hash keeps that order and is several times faster than sorting by all three; only where
+    different keys share a first hash are they sorted by both.
+    """
+    order = np.argsort(keys.first, kind="stable")
     ordered = keys.take(order)
-    lasts = np.flatnonzero(np.append(_group_starts(ordered)[1:], True)) if len(order) else order
-    return _Run(ordered.take(lasts), versions[order][lasts])
+    starts = _group_starts(ordered)
+    if np.any(starts[1:] & (ordered.first[1:] == ordered.first[:-1])):
+        order = np.lexsort((keys.second, keys.first))
+        ordered = keys.take(order)
+        starts = _group_starts(ordered)
+    lasts = np.flatnonzero(np.append(starts[1:], True)) if len(order) else order
+    return _Run(ordered.take(lasts), versions[order[lasts]])
 
 
 def _group_starts(ordered: Keys) -> npt.NDArray[np.bool_]:

@@ -17,15 +17,15 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, PenstockError, UnavailableError, UnknownOutcomeError
+from penstock.errors import ConflictError, DeclarationError, PenstockError, UnavailableError, UnknownOutcomeError
 from penstock.log.active import ActiveSegment
 from penstock.log.frame import VERSION_COLUMN, VERSIONS, Body, decode, encode
-from penstock.log.manifest import Segment, segment_name
+from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
 from penstock.log.plan import Appended, Plan, Request, Staged
 from penstock.log.reader import FrameReader, Schemas
@@ -126,6 +126,11 @@ class PartitionWriter:
             self._refuse_if_failed()
             self._lock.acquire()
             try:
+                if self._lock.removed():
+                    raise DeclarationError(
+                        f"{self.partition.where}: the topic was dropped",
+                        hint="open the log again, and create the topic",
+                    )
                 yield self._caught_up()
             finally:
                 self._lock.release()
@@ -180,9 +185,10 @@ class PartitionWriter:
             return active.state.producers.get(producer)
 
     def close(self) -> None:
+        # Saved versions only spare the next process a scan: not being able to is no reason to fail.
+        with suppress(PenstockError, OSError):
+            self._save_versions()
         with self._busy:
-            if self._versions is not None:
-                self._versions.save(self.partition.files, self.partition.directory)
             if self._held is not None:
                 self._held.close()
                 self._held = None
@@ -274,6 +280,11 @@ class PartitionWriter:
         self._versions = versions
         return versions
 
+    def _save_versions(self) -> None:
+        if self._versions is not None:
+            with self.exclusive():
+                self._versions.save(self.partition.files, self.partition.directory)
+
     def _read_versions(
         self, versions: KeyVersions, tail: Tail, keys_of: Callable[[pa.RecordBatch], Keys], *, start: int
     ) -> None:
@@ -364,7 +375,7 @@ class PartitionWriter:
                 self._active.state,
                 append_time=tail.append_time,
             )  # 2
-            self._replace_segments(kept)  # 3
+            self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))  # 3
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise self._fail("beginning a segment", error) from error
@@ -379,8 +390,6 @@ class PartitionWriter:
         )
         self._announce(lambda: self._active.announce(rolled))  # 4
         self._reopen(rolled)  # 5
-        if self._versions is not None:
-            self._versions.save(partition.files, partition.directory)
         return rolled
 
     def expire(self) -> int:
@@ -389,22 +398,30 @@ class PartitionWriter:
             manifest = self.partition.manifest(active.tail.generation)
             gone = expired(manifest.segments, self._settings.retention, now=self._now(active.tail))
             if gone:
-                self._replace_segments(manifest.segments[gone:])
-                self.adopt_manifest()
+                kept = manifest.segments[gone:]
+                self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))
+                self.partition.remove_garbage(self.partition.manifest(active.tail.generation))
             return gone
 
-    def adopt_manifest(self) -> None:
-        """Publish the present end under a manifest that was just replaced, under `exclusive`; remove what it let go."""
-        adopted = replace(self._active.tail, generation=self.partition.manifest(None).generation)
-        self._announce(lambda: self._active.announce(adopted))
-        self._reopen(adopted)
+    def replace_manifest(self, manifest: Manifest) -> None:
+        """Put a manifest in the place of the present one, under `exclusive`.
 
-    def _replace_segments(self, kept: Sequence[Segment]) -> None:
-        manifest = self.partition.manifest(self._active.tail.generation)
-        start_offset = max(manifest.start_offset, kept[0].base_offset)
-        if kept[0].base_offset == manifest.segments[0].base_offset:
-            start_offset = manifest.start_offset  # nothing went; the first rows may have been compacted away
-        self.partition.replace_manifest(manifest.with_segments(tuple(kept), start_offset=start_offset))
+        The tail is moved to the new generation first: should this process die in between, nobody trusts a manifest
+        they remember, and all look at what is on disk.
+        """
+        before = self._active.tail
+        self._announce(lambda: self._active.announce(replace(before, generation=manifest.generation)))
+        try:
+            self.partition.replace_manifest(manifest)
+        except BaseException:
+            self._announce(lambda: self._active.announce(before))
+            self.partition.forget_manifest()
+            raise
+
+
+def _start(manifest: Manifest, kept: Sequence[Segment]) -> int:
+    """The first offset that is kept. Where no segment went it stays, though its rows may be compacted away."""
+    return manifest.start_offset if kept[0].name == manifest.segments[0].name else kept[0].base_offset
 
 
 def _closed(segment: Segment, tail: Tail) -> Segment:

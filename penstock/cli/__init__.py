@@ -1,0 +1,61 @@
+"""The command line. Every command is a file of its own; `topic` and `groups` are folders of them.
+
+Commands import what they need when they run, so that `penstock --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import groups, topic
+from penstock.cli.compact import compact
+from penstock.cli.erase import erase
+from penstock.cli.expire import expire
+from penstock.cli.output import say
+from penstock.cli.produce import produce
+from penstock.cli.stats import stats
+from penstock.cli.tail import tail
+from penstock.cli.verify import verify
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="penstock",
+    help="Keep every view of your data in step with one log.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Keep every view of your data in step with one log."""
+
+
+app.add_typer(topic.app, name="topic")
+app.command("produce")(produce)
+app.command("tail")(tail)
+app.add_typer(groups.app, name="groups")
+app.command("compact")(compact)
+app.command("expire")(expire)
+app.command("erase")(erase)
+app.command("verify")(verify)
+app.command("stats")(stats)
+
+
+def main() -> None:
+    """The entry point of the program `penstock`."""
+    app()

@@ -1,0 +1,37 @@
+"""`penstock erase`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.command import command
+from penstock.cli.keys import KEY_HELP
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, Yes, open_log
+from penstock.cli.output import shown
+from penstock.cli.progress import progress
+from penstock.cli.rewritten import print_rewritten
+
+
+@command
+def erase(
+    name: TopicName,
+    key: Annotated[list[str], typer.Option(metavar="VALUE", help=KEY_HELP)],
+    yes: Yes = False,
+    log: LogPath = DEFAULT_LOG,
+    as_json: AsJson = False,
+) -> None:
+    """Remove every stored row of one key from the topic's files, for good. Other rows keep their offsets."""
+    from penstock.cli.keys import key_batch, parse_key, partition_of_key
+
+    with open_log(log) as opened:
+        topic = opened.topic(name)
+        erased = parse_key(topic, key)
+        partition = partition_of_key(topic, key_batch(topic, erased))
+        text = ", ".join(f"{column}={shown(value)}" for column, value in erased.items())
+        if not yes:
+            typer.confirm(f"Erase all rows of {text} from '{name}'? They cannot be restored.", abort=True, err=True)
+        with progress(f"Erasing {text}", topic.statistics()[partition].rows) as advance:
+            parts = topic.erase(erased, progress=advance)
+    print_rewritten(f"erased {text} from", name, parts, as_json=as_json)

@@ -1,0 +1,26 @@
+"""`penstock expire`."""
+
+from __future__ import annotations
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, open_log
+from penstock.cli.output import counted, print_json, say
+
+
+@command
+def expire(name: TopicName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+    """Apply a topic's retention now. Whole files go, never the newest one; so a little more is kept than asked for."""
+    with open_log(log) as opened:
+        topic = opened.topic(name)
+        before = sum(one.rows for one in topic.statistics())
+        segments = topic.expire()
+        rows = before - sum(one.rows for one in topic.statistics())
+        kept_for_ever = topic.settings.retention_seconds is None and topic.settings.retention_bytes is None
+        starts = topic.starts()
+    if as_json:
+        offsets = [{"partition": number, "start_offset": offset} for number, offset in starts.items()]
+        print_json({"topic": name, "segments_removed": segments, "rows_removed": rows, "partitions": offsets})
+    elif kept_for_ever:
+        say(f"topic '{name}' has no retention: everything is kept")
+    else:
+        say(f"expired '{name}': {counted(segments, 'segment')} with {counted(rows, 'row')} removed")

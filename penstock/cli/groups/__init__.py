@@ -1,0 +1,16 @@
+"""`penstock groups`: who reads what, and how far they have come."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.groups.drop import drop
+from penstock.cli.groups.lag import lag
+from penstock.cli.groups.list import list_groups
+from penstock.cli.groups.reset import reset
+
+app = typer.Typer(help="See who reads what and how far they have come; move or forget them.", no_args_is_help=True)
+app.command("list")(list_groups)
+app.command("lag")(lag)
+app.command("reset")(reset)
+app.command("drop")(drop)

@@ -1,0 +1,23 @@
+"""`penstock groups lag`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from penstock.cli.command import command
+from penstock.cli.groups.known import known_group
+from penstock.cli.options import DEFAULT_LOG, AsJson, GroupName, LogPath, open_log
+from penstock.cli.output import print_json, print_table
+
+
+@command
+def lag(group: GroupName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+    """Show how far a group is behind: the rows between its committed offset and the end, in every partition."""
+    with open_log(log) as opened:
+        lags = known_group(opened, group).lag()
+    if as_json:
+        total = sum(one.lag for one in lags)
+        print_json({"group": group, "lag": total, "partitions": [asdict(one) for one in lags]})
+    else:
+        columns = ("topic", "partition", "committed", "end", "lag", "member")
+        print_table(columns, [list(asdict(one).values()) for one in lags])

@@ -1,0 +1,42 @@
+"""`penstock groups reset`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, AsJson, GroupName, LogPath, OnlyPartition, TopicName, open_log
+from penstock.cli.output import print_json, print_table, say, tell
+from penstock.cli.positions import POSITION_HELP
+
+
+@command
+def reset(
+    group: GroupName,
+    topic: TopicName,
+    to: Annotated[str, typer.Option(metavar="POSITION", help=f"Where it goes on: {POSITION_HELP}.")],
+    partition: OnlyPartition = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only the plan is shown.")] = False,
+    log: LogPath = DEFAULT_LOG,
+    as_json: AsJson = False,
+) -> None:
+    """Move the committed offsets of a group, which must have no living members. Prints the plan; --execute does it."""
+    from penstock.cli.positions import positions_in
+
+    with open_log(log) as opened:
+        moved = opened.group(group)
+        moves = moved.plan_reset(topic, positions_in(opened.topic(topic), to, partition))
+        if execute:
+            moved.reset(moves)
+    if as_json:
+        print_json({"group": group, "executed": execute, "moves": [asdict(move) for move in moves]})
+        return
+    rows = [(move.topic, move.partition, move.committed, move.target) for move in moves]
+    print_table(("topic", "partition", "committed", "to"), rows)
+    if execute:
+        say(f"group '{group}' was moved")
+    else:
+        tell("nothing was changed; add --execute to do this")

@@ -1,0 +1,49 @@
+"""The options that several commands share, and how the log they name is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.log import Log
+
+DEFAULT_LOG = Path("./penstock-data")
+
+LogPath = Annotated[
+    Path,
+    typer.Option("--log", envvar="PENSTOCK_LOG", metavar="PATH", help="The folder of the log."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.")]
+OnlyPartition = Annotated[
+    int | None, typer.Option("--partition", metavar="N", help="Only this partition; all of them without it.")
+]
+
+Value = TypeVar("Value")
+
+
+def open_log(path: Path, *, create: bool = False) -> Log:
+    """Open the log; only `topic create` begins a new one."""
+    from penstock.log import Log
+
+    return Log(path, create=create)
+
+
+def usage(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A parser for an option's text, whose refusal is a mistake in usage."""
+
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except PenstockError as error:
+            raise typer.BadParameter(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+
+    return parsed

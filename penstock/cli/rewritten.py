@@ -1,0 +1,37 @@
+"""What compact and erase print: how many rows and bytes each partition had and has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.cli.output import counted, print_json, print_table, say
+from penstock.units import format_size
+
+if TYPE_CHECKING:
+    from penstock.log import Rewritten
+
+
+def print_rewritten(done: str, topic: str, parts: Sequence[Rewritten], *, as_json: bool) -> None:
+    """Tell what was removed; `done` is the word for it, such as 'compacted'."""
+    removed = sum(part.rows_before - part.rows_after for part in parts)
+    freed = sum(part.bytes_before - part.bytes_after for part in parts)
+    if as_json:
+        print_json({"topic": topic, "rows_removed": removed, "partitions": [asdict(part) for part in parts]})
+        return
+    columns = ("partition", "rows before", "rows after", "size before", "size after")
+    print_table(
+        columns,
+        [
+            (
+                part.partition,
+                part.rows_before,
+                part.rows_after,
+                format_size(part.bytes_before),
+                format_size(part.bytes_after),
+            )
+            for part in parts
+        ],
+    )
+    say(f"{done} '{topic}': {counted(removed, 'row')} removed, {format_size(max(0, freed))} freed")

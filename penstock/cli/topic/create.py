@@ -1,0 +1,80 @@
+"""`penstock topic create`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log, usage
+from penstock.cli.output import counted, print_json, say
+from penstock.units import parse_duration, parse_size
+
+
+class Durability(StrEnum):
+    """When an append is acknowledged."""
+
+    FSYNC = "fsync"
+    OS = "os"
+
+
+@command
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new topic.")],
+    schema: Annotated[
+        str,
+        typer.Option(metavar="DDL", help="Its columns, as Spark writes them: 'id bigint not null, amount double'."),
+    ],
+    key: Annotated[
+        str | None, typer.Option(metavar="A,B", help="The columns whose values decide a row's partition.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="The timestamp at which a row happened.")] = None,
+    partitions: Annotated[int, typer.Option(metavar="N", help="How many partitions; it cannot be changed later.")] = 1,
+    durability: Annotated[
+        Durability,
+        typer.Option(help="fsync: acknowledged rows are on disk. os: they survive a crash of the process only."),
+    ] = Durability.FSYNC,
+    versioned: Annotated[
+        bool, typer.Option("--versioned", help="Number the events of each key, for conditional appends.")
+    ] = False,
+    retain: Annotated[
+        float | None,
+        typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
+    ] = None,
+    retain_bytes: Annotated[
+        int | None,
+        typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
+    ] = None,
+    segment_bytes: Annotated[
+        int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'.")
+    ] = None,
+    max_batch_bytes: Annotated[
+        int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="The largest append: '64 MiB'.")
+    ] = None,
+    log: LogPath = DEFAULT_LOG,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic; and the log, if the folder is new or empty."""
+    from penstock.cli.topic.describe import description_of
+    from penstock.log import TopicSettings
+
+    default = TopicSettings()
+    settings = TopicSettings(
+        partitions=partitions,
+        key=tuple(column.strip() for column in key.split(",")) if key else (),
+        time=time,
+        durability=durability.value,
+        versioned=versioned,
+        retention_seconds=retain,
+        retention_bytes=retain_bytes,
+        segment_bytes=segment_bytes or default.segment_bytes,
+        max_batch_bytes=max_batch_bytes or default.max_batch_bytes,
+    )
+    with open_log(log, create=True) as opened:
+        topic = opened.create_topic(name, schema, settings=settings)
+        if as_json:
+            print_json(description_of(opened, topic))
+        else:
+            say(f"created topic '{name}' with {counted(partitions, 'partition')} in {log}")

@@ -1,0 +1,101 @@
+"""Values on their way into a topic: from the text of a CSV field or an option, and from JSON.
+
+What a text cannot mean is passed on as it is, so that the topic itself refuses it and says what it takes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TypeAlias
+
+import pyarrow as pa
+
+Reader: TypeAlias = Callable[[object], object]
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_SPECIAL_FLOATS = {"NaN", "Infinity", "-Infinity"}
+
+
+def has_decimals(type_: pa.DataType) -> bool:
+    """Whether a decimal stands anywhere in the type, so that numbers in JSON must be read with all their digits."""
+    if pa.types.is_decimal(type_):
+        return True
+    return any(has_decimals(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def text_reader(type_: pa.DataType) -> Reader:
+    """How a text becomes a value: numbers and booleans by their usual spelling, binary as base64, the rest of JSON."""
+    if pa.types.is_nested(type_):
+        read_item = json_reader(type_)
+        return lambda value: read_item(json.loads(str(value), parse_float=Decimal))
+    if pa.types.is_boolean(type_):
+        return lambda value: _BOOLEANS.get(str(value).strip().lower(), value)
+    if pa.types.is_integer(type_):
+        return lambda value: int(str(value)) if _INTEGER.fullmatch(str(value).strip()) else value
+    if pa.types.is_floating(type_):
+        return _read_float_text
+    if pa.types.is_binary(type_):
+        return _read_base64
+    return _as_it_is if pa.types.is_string(type_) else lambda value: str(value).strip()
+
+
+def json_reader(type_: pa.DataType) -> Reader:
+    """How a value of JSON becomes one of the topic: only what JSON has no form for needs a change."""
+    if isinstance(type_, pa.ListType):
+        read_item = json_reader(type_.value_type)
+        return lambda value: [read_item(item) for item in value] if isinstance(value, list) else value
+    if isinstance(type_, pa.MapType):
+        return _map_reader(text_reader(type_.key_type), json_reader(type_.item_type))
+    if isinstance(type_, pa.StructType):
+        return _struct_reader({field.name: json_reader(field.type) for field in type_})
+    if pa.types.is_floating(type_):
+        return _read_json_float
+    return _read_base64 if pa.types.is_binary(type_) else _as_it_is
+
+
+def _map_reader(read_key: Reader, read_item: Reader) -> Reader:
+    def read(value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {read_key(key): read_item(item) for key, item in value.items()}
+
+    return read
+
+
+def _struct_reader(readers: dict[str, Reader]) -> Reader:
+    def read(value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: readers.get(name, _as_it_is)(item) for name, item in value.items()}
+
+    return read
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
+def _read_float_text(value: object) -> object:
+    try:
+        return float(str(value))
+    except ValueError:
+        return value
+
+
+def _read_json_float(value: object) -> object:
+    return float(value) if isinstance(value, Decimal) or value in _SPECIAL_FLOATS else value  # type: ignore[arg-type]
+
+
+def _read_base64(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("binary is given as base64") from None

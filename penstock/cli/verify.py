@@ -1,0 +1,80 @@
+"""`penstock verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
+from penstock.cli.output import counted, print_json, print_table, say, tell
+from penstock.cli.progress import progress
+from penstock.errors import DamagedError
+from penstock.units import format_size
+
+if TYPE_CHECKING:
+    from penstock.log import Log, Verified
+
+
+@command
+def verify(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="All topics without any.")] = None,
+    log: LogPath = DEFAULT_LOG,
+    as_json: AsJson = False,
+) -> None:
+    """Check every stored byte. Ends with status 1 if anything is damaged, and names it."""
+    with open_log(log) as opened:
+        found = {name: _verify_topic(opened, name) for name in topics or opened.topics()}
+    problems = [problem for parts, damage in found.values() for problem in (*damage, *_problems(parts))]
+    if as_json:
+        print_json({"topics": [_document(name, *one) for name, one in found.items()], "problems": len(problems)})
+    else:
+        _print_found(found)
+        for problem in problems:
+            tell(f"problem: {problem}")
+        say("every byte is as it was written" if not problems else f"{counted(len(problems), 'problem')} found")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _verify_topic(log: Log, name: str) -> tuple[list[Verified], list[str]]:
+    """What was found in its partitions, and what kept us from looking into them."""
+    try:
+        topic = log.topic(name)
+    except DamagedError as error:
+        return [], [error.message]
+    try:
+        total: int | None = sum(one.bytes for one in topic.statistics())
+    except DamagedError:
+        total = None
+    with progress(f"Verifying {name}", total, unit="bytes") as advance:
+        return topic.verify(advance), []
+
+
+def _problems(parts: list[Verified]) -> list[str]:
+    return [problem for part in parts for problem in part.problems]
+
+
+def _document(name: str, parts: list[Verified], damage: list[str]) -> dict[str, object]:
+    return {"topic": name, "partitions": [asdict(part) for part in parts], "problems": [*damage, *_problems(parts)]}
+
+
+def _print_found(found: dict[str, tuple[list[Verified], list[str]]]) -> None:
+    print_table(
+        ("topic", "partition", "segments", "frames", "rows", "size", "problems"),
+        [
+            (
+                name,
+                part.partition,
+                part.segments,
+                part.frames,
+                part.rows,
+                format_size(part.bytes),
+                len(part.problems),
+            )
+            for name, (parts, _) in found.items()
+            for part in parts
+        ],
+    )
