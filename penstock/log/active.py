@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.log.frame import Header
-from penstock.log.index import Entry, IndexBuilder, IndexFile, load_index
+from penstock.log.files import write_durably
+from penstock.log.frame import BadFrameError, Header
+from penstock.log.index import Entry, IndexBuilder, IndexFile, encode_entries, load_index
 from penstock.log.manifest import Manifest
 from penstock.log.partition import Partition, read_state
-from penstock.log.segment import scan
+from penstock.log.reader import damage_at
+from penstock.log.segment import FIRST_FRAME, scan
 from penstock.log.tail import Tail
 
 
@@ -19,11 +21,17 @@ class ActiveSegment:
         partition.remove_garbage(manifest)
         self.tail = tail
         self.file = partition.open_segment(manifest.active)
-        self.state, first_rows = read_state(self.file)
-        frames = self._frames(first_rows, tail)
-        for _, header in frames:
-            self.state.add(header)
-        self._index, self._builder = self._open_index(manifest, frames)
+        try:
+            self.state, position = read_state(self.file)
+            frames = self._frames(position, manifest.active.base_offset, tail)
+            for _, header in frames:
+                self.state.add(header)
+            self._index, self._builder = self._open_index(manifest, frames)
+        except BadFrameError as bad:
+            offset = manifest.active.base_offset
+            raise damage_at(
+                partition, manifest.active, self.file, position=FIRST_FRAME, offset=offset, reason=str(bad)
+            ) from None
 
     def matches(self, tail: Tail | None) -> bool:
         """Whether nobody has appended, and nobody has left unfinished bytes behind, since `tail` was set."""
@@ -33,7 +41,7 @@ class ActiveSegment:
         """Take in what other processes appended; False when the segment is not the active one any more."""
         if tail.generation != self.tail.generation or tail.end_offset < self.tail.end_offset:
             return False
-        frames = self._frames(self.tail.end_position, tail)
+        frames = self._frames(self.tail.end_position, self.tail.end_offset, tail)
         for _, header in frames:
             self.state.add(header)
         # Which frames get an entry follows from the frames alone, so the others have written just these.
@@ -54,9 +62,21 @@ class ActiveSegment:
         self.file.close()
         self._index.close()
 
-    def _frames(self, position: int, tail: Tail) -> list[tuple[int, Header]]:
+    def _frames(self, position: int, next_offset: int, tail: Tail) -> list[tuple[int, Header]]:
+        """The headers up to the end. A bad one is damage: what it said of its producer must not be forgotten."""
         data = self.file.view(position, tail.end_position - position)
-        return scan(data, start=position, next_offset=0, gaps=True, bodies=False, data_start=position).frames
+        found = scan(data, start=position, next_offset=next_offset, bodies=False, data_start=position)
+        if found.problem:
+            segment = self._partition.manifest(tail.generation).active
+            raise damage_at(
+                self._partition,
+                segment,
+                self.file,
+                position=found.problem.position,
+                offset=found.problem.offset,
+                reason=found.problem.reason,
+            )
+        return found.frames
 
     def _open_index(self, manifest: Manifest, frames: list[tuple[int, Header]]) -> tuple[IndexFile, IndexBuilder]:
         """Continue the index, or write it again where it is not what the frames say."""
@@ -66,7 +86,6 @@ class ActiveSegment:
         wanted: list[Entry] = builder.entries_for(frames)
         if load_index(files, path) == wanted:
             return IndexFile(files, path, entries=len(wanted)), builder
-        files.remove(path)
-        index = IndexFile(files, path, entries=0)
-        index.add(wanted)
-        return index, builder
+        # Durably, or a power loss might bring back an index that speaks of frames which are gone.
+        write_durably(files, path, encode_entries(wanted))
+        return IndexFile(files, path, entries=len(wanted)), builder

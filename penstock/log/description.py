@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from dataclasses import asdict, dataclass
@@ -11,16 +10,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import DamagedError, DeclarationError
+from penstock.errors import DeclarationError
 from penstock.log.ddl import closest, to_ddl
-from penstock.log.files import Files, write_durably
+from penstock.log.document import load_document, store_document
+from penstock.log.files import Files
 from penstock.log.hashing import MAX_PARTITIONS, can_be_key
 from penstock.log.partition import create_partition
-from penstock.log.segment import FORMAT
 
 DESCRIPTION_NAME = "topic.json"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-MOST_BATCH_BYTES = 64 * 1024 * 1024
+BATCH_BYTES = 64 * 1024 * 1024
+MOST_BATCH_BYTES = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TopicSettings:
     retention_seconds: float | None = None
     retention_bytes: int | None = None  # per partition
     segment_bytes: int = 128 * 1024 * 1024
-    max_batch_bytes: int = MOST_BATCH_BYTES
+    max_batch_bytes: int = BATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
         )
     if not 1 <= settings.partitions <= MAX_PARTITIONS:
         raise DeclarationError(f"{where}: it cannot have {settings.partitions} partitions; 1 to {MAX_PARTITIONS} can")
+    if not 1 <= settings.max_batch_bytes <= MOST_BATCH_BYTES:
+        raise DeclarationError(f"{where}: batches can have at most {MOST_BATCH_BYTES} bytes")
     if settings.durability not in ("fsync", "os"):
         raise DeclarationError(f"{where}: durability '{settings.durability}' does not exist; there is 'fsync' and 'os'")
     for column in (*settings.key, *([settings.time] if settings.time else [])):
@@ -101,23 +103,11 @@ def create_topic_files(files: Files, directory: Path, name: str, schema: pa.Sche
 
 
 def store_description(files: Files, directory: Path, description: Description) -> None:
-    document = {"format": FORMAT, **asdict(description)}
-    write_durably(files, directory / DESCRIPTION_NAME, json.dumps(document, indent=1).encode())
+    store_document(files, directory / DESCRIPTION_NAME, asdict(description))
 
 
 def load_description(files: Files, directory: Path) -> Description:
-    path = directory / DESCRIPTION_NAME
-    try:
-        document = json.loads(files.read(path))
-        version = document.pop("format")
-        if version != FORMAT:
-            raise DeclarationError(
-                f"{path}: the topic has format {version}; this version of Penstock reads format {FORMAT}",
-                hint="open it with the version of Penstock that wrote it",
-            )
-        settings = TopicSettings(**{**document["settings"], "key": tuple(document["settings"]["key"])})
-        return Description(document["name"], document["id"], settings, tuple(document["schemas"]), document["created"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedError(
-            f"{path}: the topic's description is damaged", hint="restore the file from a copy"
-        ) from error
+    content = load_document(files, directory / DESCRIPTION_NAME, what="topic")
+    settings = content.pop("settings")
+    settings["key"] = tuple(settings["key"])
+    return Description(**{**content, "settings": TopicSettings(**settings), "schemas": tuple(content["schemas"])})

@@ -165,7 +165,10 @@ def parse_header(data: bytes | memoryview | pa.Buffer, position: int = 0) -> Hea
         raise BadFrameError("no frame begins here")
     if crc32c(raw[:-4]) != fields[-1]:
         raise BadFrameError("the header's checksum does not match")
-    return Header(*fields[1:17])
+    header = Header(*fields[1:17])
+    if header.length != HEADER_BYTES + padded(header.body_length):
+        raise BadFrameError("the header's lengths do not agree")
+    return header
 
 
 def body_of(header: Header, data: pa.Buffer, position: int = 0) -> pa.Buffer:

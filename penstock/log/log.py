@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -24,18 +23,20 @@ from penstock.log.description import (
     check_topic,
     create_topic_files,
 )
-from penstock.log.files import Disk, Files, write_durably
+from penstock.log.document import load_document, store_document
+from penstock.log.files import Disk, Files
 from penstock.log.groups import Group, group_names
 from penstock.log.producer import Producer
 from penstock.log.rewrite import Progress, Rewritten
 from penstock.log.schema import parse_schema
-from penstock.log.segment import FORMAT
 from penstock.log.topic import Topic
 from penstock.log.transaction import CommittedTransactions, Transaction
 
 LOG_NAME = "penstock.json"
 TOPICS_DIRECTORY = "topics"
 LOCK_NAME = "lock"
+# What an interrupted creation of a log may have left in its folder.
+UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp"}
 
 
 class Log:
@@ -85,6 +86,7 @@ class Log:
                     hint="open it with log.topic(name), or change its schema with topic.evolve(schema)",
                 )
             # What a crash may have left of an earlier topic of this name must not be taken for ours.
+            self._catalog.forget_topic(name)
             shutil.rmtree(directory, ignore_errors=True)
             create_topic_files(self._files, directory, name, parsed, chosen)
         finally:
@@ -222,18 +224,23 @@ def _prepare(files: Files, path: Path, *, create: bool) -> None:
                 f"{path}: there is no log",
                 hint="give its folder with --log or PENSTOCK_LOG, or create a topic in a new one",
             )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not (path.is_dir() and set(files.names(path)) <= UNFINISHED):
             raise DeclarationError(
                 f"{path}: this is not a log, and not empty", hint="choose an empty or a new folder for the log"
             )
-        files.make_directory(path / TOPICS_DIRECTORY)
-        write_durably(files, marker, json.dumps({"format": FORMAT}).encode())
+        _begin(files, path)
+    load_document(files, marker, what="log")
+
+
+def _begin(files: Files, path: Path) -> None:
+    """Lay out an empty log. Several processes may do so at once; a crash leaves what the next attempt completes."""
+    files.make_directory(path)
+    files.sync_directory(path.parent)
+    lock = files.lock(path / LOCK_NAME)
     try:
-        version = json.loads(files.read(marker))["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DeclarationError(f"{marker}: the log's description is damaged") from error
-    if version != FORMAT:
-        raise DeclarationError(
-            f"{path}: the log has format {version}; this version of Penstock reads format {FORMAT}",
-            hint="open it with the version of Penstock that wrote it",
-        )
+        lock.acquire()
+        if not files.exists(path / LOG_NAME):
+            files.make_directory(path / TOPICS_DIRECTORY)
+            store_document(files, path / LOG_NAME, {})
+    finally:
+        lock.close()

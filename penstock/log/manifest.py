@@ -6,16 +6,13 @@ touch. A file the manifest does not name is garbage from an unfinished step.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from crc32c import crc32c
-
-from penstock.errors import DamagedError, DeclarationError
-from penstock.log.files import Files, write_durably
+from penstock.errors import DamagedError
+from penstock.log.document import load_document, store_document
+from penstock.log.files import Files
 from penstock.log.frame import NO_TIME
-from penstock.log.segment import FORMAT
 
 MANIFEST_NAME = "manifest.json"
 
@@ -82,36 +79,13 @@ def segment_name(base_offset: int, generation: int) -> str:
 
 def load_manifest(files: Files, directory: Path) -> Manifest:
     path = directory / MANIFEST_NAME
-    restore = "restore the partition's folder from a copy"
     try:
-        document = json.loads(files.read(path))
-        content = document["manifest"]
-        if document["crc32c"] != _checksum(content):
-            raise ValueError("checksum")
+        content = load_document(files, path, what="partition")
     except FileNotFoundError:
-        raise DamagedError(f"{path}: the manifest is missing", hint=restore) from None
-    except (ValueError, KeyError, TypeError):
-        raise DamagedError(f"{path}: the manifest is damaged", hint=restore) from None
-    if content["format"] != FORMAT:
-        raise DeclarationError(
-            f"{path}: the partition has format {content['format']}; this version of Penstock reads format {FORMAT}",
-            hint="open it with the version of Penstock that wrote it",
-        )
-    segments = tuple(Segment(**segment) for segment in content["segments"])
-    return Manifest(content["generation"], content["start_offset"], segments, content["rewrites"])
+        raise DamagedError(f"{path}: the partition's description is missing", hint="restore it from a copy") from None
+    segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+    return Manifest(**{**content, "segments": segments})
 
 
 def store_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
-    content: dict[str, object] = {
-        "format": FORMAT,
-        "generation": manifest.generation,
-        "start_offset": manifest.start_offset,
-        "rewrites": manifest.rewrites,
-        "segments": [asdict(segment) for segment in manifest.segments],
-    }
-    document = {"manifest": content, "crc32c": _checksum(content)}
-    write_durably(files, directory / MANIFEST_NAME, json.dumps(document, indent=1).encode())
-
-
-def _checksum(content: dict[str, object]) -> int:
-    return int(crc32c(json.dumps(content, sort_keys=True).encode()))
+    store_document(files, directory / MANIFEST_NAME, asdict(manifest))

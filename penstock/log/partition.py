@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import DamagedError, UnavailableError
+from penstock.errors import DamagedError, PenstockError, UnavailableError
 from penstock.log.files import File, Files
 from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
 from penstock.log.manifest import Manifest, Segment, load_manifest, segment_name, store_manifest
@@ -23,6 +24,8 @@ from penstock.log.tail import Tail, TailFile
 
 logger = logging.getLogger("penstock.log")
 LOCK_NAME = "lock"
+# Most states are shorter and read at once.
+STATE_BYTES = 4096
 
 Outcomes = Callable[[int], Outcome]
 
@@ -73,6 +76,7 @@ class Partition:
         self.outcomes = outcomes
         self.tail_file = TailFile(files, directory)
         self.boot = files.boot()
+        self.closed = False
         self._manifest: Manifest | None = None
 
     @property
@@ -80,6 +84,7 @@ class Partition:
         return f"topic '{self.topic}' partition {self.number}"
 
     def close(self) -> None:
+        self.closed = True
         self.tail_file.close()
 
     def manifest(self, generation: int | None = None) -> Manifest:
@@ -119,8 +124,9 @@ class Partition:
             )
             if cut:
                 active.truncate(settled.end_position)
-                active.sync()
                 logger.warning("%s: %s", self.where, cut)
+            if cut or tail is None or tail.boot != self.boot:
+                active.sync()  # before the tail calls it durable
         finally:
             active.close()
         if settled != tail:
@@ -137,11 +143,15 @@ class Partition:
                 f"it holds offsets {segment.base_offset} to {max(segment.base_offset, segment.end_offset - 1)}",
                 hint="restore the file from a copy",
             ) from None
-        check_preface(
-            file.view(0, min(FIRST_FRAME, file.size())),
-            Preface(self.topic_id, self.number, segment.base_offset),
-            where=f"{self.where}: segment {segment.name}",
-        )
+        try:
+            check_preface(
+                file.view(0, min(FIRST_FRAME, file.size())),
+                Preface(self.topic_id, self.number, segment.base_offset),
+                where=f"{self.where}: segment {segment.name}",
+            )
+        except PenstockError:
+            file.close()
+            raise
         return file
 
     def remove_garbage(self, manifest: Manifest) -> None:
@@ -152,18 +162,16 @@ class Partition:
                 self.files.remove(self.directory / name)
 
     def _recover(self) -> Tail:
-        lock = self.files.lock(self.directory / LOCK_NAME)
         try:
-            lock.acquire()
-            self.forget_manifest()
-            return self.settle()
+            with closing(self.files.lock(self.directory / LOCK_NAME)) as lock:
+                lock.acquire()
+                self.forget_manifest()
+                return self.settle()
         except PermissionError as error:
             raise UnavailableError(
                 f"{self.where}: must be checked after the machine restarted, and this process may not write there",
                 hint=f"run `penstock verify {self.topic}` once as the owner of {self.directory}",
             ) from error
-        finally:
-            lock.close()
 
 
 def create_partition(files: Files, directory: Path, *, topic_id: bytes, number: int) -> None:
@@ -197,9 +205,11 @@ def write_segment_start(files: Files, path: Path, preface: Preface, state: State
 
 
 def read_state(file: File) -> tuple[State, int]:
-    """The state at the start of a segment, and the position after it."""
-    header = parse_header(file.view(FIRST_FRAME, min(128, file.size() - FIRST_FRAME)))
+    """The state at the start of a segment, and the position after it; BadFrameError when it is damaged."""
+    data = file.view(FIRST_FRAME, min(STATE_BYTES, file.size() - FIRST_FRAME))
+    header = parse_header(data)
+    if header.length > data.size:
+        data = file.view(FIRST_FRAME, min(header.length, file.size() - FIRST_FRAME))
     if not header.flags & STATE:
         return State(), FIRST_FRAME
-    body = body_of(header, file.view(FIRST_FRAME, header.length))
-    return State.decode(body.to_pybytes()), FIRST_FRAME + header.length
+    return State.decode(body_of(header, data).to_pybytes()), FIRST_FRAME + header.length

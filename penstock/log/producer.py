@@ -71,6 +71,10 @@ class Producer:
         with self._turn, self.current():
             return self._last_stored(topic)
 
+    def last_transaction(self) -> int:
+        """The largest sequence of a transaction this producer has committed; -1 for none."""
+        return self._catalog.producer(self.id).sequence
+
     @contextmanager
     def current(self) -> Iterator[None]:
         """Hold this producer's epoch: nobody can open the producer meanwhile. Refused if somebody has."""

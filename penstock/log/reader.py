@@ -6,7 +6,8 @@ A reader only looks. It maps what the tail says is visible, checks every frame i
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DamagedError, RangeError
-from penstock.log.files import File
+from penstock.log.files import File, write_durably
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
@@ -32,11 +33,19 @@ from penstock.log.frame import (
     parse_header,
     row_offsets,
 )
-from penstock.log.index import entry_at_offset, load_index, offset_before_append_time, offset_before_event_time
+from penstock.log.index import (
+    Entry,
+    IndexBuilder,
+    encode_entries,
+    entry_at_offset,
+    load_index,
+    offset_before_append_time,
+    offset_before_event_time,
+)
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.partition import Partition
 from penstock.log.schema import conform
-from penstock.log.segment import FIRST_FRAME, check_order, later_frames
+from penstock.log.segment import FIRST_FRAME, check_order, later_frames, scan
 from penstock.log.tail import Tail
 from penstock.log.wait import Watch
 
@@ -122,12 +131,22 @@ class FrameReader:
 
     def _follow(self, tail: Tail) -> None:
         manifest = self._partition.manifest(tail.generation)
-        if self._file is not None and self._manifest is manifest:
-            return
+        if self._file is None or self._manifest is not manifest:
+            self._unless_rewritten(manifest, lambda: self._locate(manifest))
+
+    def _advance(self) -> bool:
+        manifest = self._manifest
+        assert manifest is not None
+        if self._segment + 1 >= len(manifest.segments):
+            return False
+        self._unless_rewritten(manifest, lambda: self._open(manifest, self._segment + 1))
+        return True
+
+    def _unless_rewritten(self, manifest: Manifest, step: Callable[[], None]) -> None:
+        """Take a step that opens a segment. One that is missing may have been rewritten since we read the manifest."""
         try:
-            self._locate(manifest)
+            step()
         except DamagedError:
-            # Somebody may have rewritten the segments between our two looks.
             self._partition.forget_manifest()
             latest = self._partition.manifest()
             if latest.generation == manifest.generation:
@@ -153,13 +172,6 @@ class FrameReader:
         # Offsets before this segment that were not met are of rows that were removed.
         self.next_offset = max(self.next_offset, opened.base_offset)
 
-    def _advance(self) -> bool:
-        assert self._manifest is not None
-        if self._segment + 1 >= len(self._manifest.segments):
-            return False
-        self._open(self._manifest, self._segment + 1)
-        return True
-
     def _limit(self, tail: Tail) -> int:
         assert self._manifest is not None
         segment = self._manifest.segments[self._segment]
@@ -175,8 +187,8 @@ class FrameReader:
         assert self._manifest is not None and self._file is not None
         segment = self._manifest.segments[self._segment]
         start = FIRST_FRAME, segment.base_offset
-        entries = load_index(self._partition.files, self._partition.directory / segment.index_name)
-        entry = entry_at_offset(entries, offset) if entries else None
+        active = self._segment == len(self._manifest.segments) - 1
+        entry = entry_at_offset(index_of(self._partition, segment, self._file, active=active), offset)
         if entry is None or entry.position + HEADER_BYTES > self._file.size():
             return start
         try:
@@ -221,6 +233,26 @@ class FrameReader:
         )
 
 
+def index_of(partition: Partition, segment: Segment, file: File, *, active: bool) -> list[Entry]:
+    """The index of a segment. A closed segment whose index is missing or damaged gets a new one."""
+    path = partition.directory / segment.index_name
+    entries = load_index(partition.files, path)
+    if entries is not None or active:
+        return entries or []
+    data = file.view(0, min(segment.bytes, file.size()))
+    frames = scan(data, start=FIRST_FRAME, next_offset=segment.base_offset, gaps=segment.rewritten, bodies=False).frames
+    entries = IndexBuilder(max_time=_max_time_before(partition, segment)).entries_for(frames)
+    # A reader that may not write here goes without.
+    with suppress(OSError):
+        write_durably(partition.files, path, encode_entries(entries))
+    return entries
+
+
+def _max_time_before(partition: Partition, segment: Segment) -> int:
+    earlier = [one.max_time for one in partition.manifest().closed if one.end_offset <= segment.base_offset]
+    return max(earlier, default=NO_TIME)
+
+
 def damage_at(
     partition: Partition, segment: Segment, file: File, *, position: int, offset: int, reason: str
 ) -> DamagedError:
@@ -246,6 +278,8 @@ def read_batches(
     columns: Sequence[str] | None = None,
 ) -> Iterator[Batch]:
     """Decode frames into batches with the newest schema, leaving out rows before `start_offset`."""
+    for header, _ in frames:
+        schemas.version(header.schema_id)  # another process may have added it: then it is the newest
     newest = schemas.newest()
     wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
     for header, body in frames:
@@ -278,7 +312,9 @@ def offset_at_time(partition: Partition, schemas: Schemas, time_column: str | No
         newest = segment.max_time if by_event else segment.append_time
         if closed and newest < time:
             continue
-        entries = load_index(partition.files, partition.directory / segment.index_name) or []
+        file = partition.open_segment(segment)
+        entries = index_of(partition, segment, file, active=not closed)
+        file.close()
         before = (offset_before_event_time if by_event else offset_before_append_time)(entries, time)
         reader = FrameReader(partition, max(before or segment.base_offset, manifest.start_offset))
         try:
@@ -314,7 +350,6 @@ class Reader:
         self._schemas = schemas
         self._columns = columns
         self._readers = {number: FrameReader(self._partitions[number], positions[number]) for number in positions}
-        self._starts = dict(positions)
         self._turn = 0
         self._watch: Watch | None = None
 
@@ -350,10 +385,13 @@ class Reader:
         for step in range(len(numbers)):
             number = numbers[(self._turn + step) % len(numbers)]
             partition, reader = self._partitions[number], self._readers[number]
-            frames = reader.read(partition.tail(), max_bytes=max_bytes)
-            batches = list(
-                read_batches(partition, self._schemas, frames, start_offset=self._starts[number], columns=self._columns)
-            )
+            start = reader.next_offset
+            try:
+                frames = reader.read(partition.tail(), max_bytes=max_bytes)
+            except DamagedError:
+                self._turn += step + 1  # the others get their turn, should the caller go on
+                raise
+            batches = list(read_batches(partition, self._schemas, frames, start_offset=start, columns=self._columns))
             if batches:
                 self._turn += step + 1
                 return batches

@@ -10,15 +10,15 @@ kept, up to the first bad one. A bad frame is damage when a later frame proves t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 
 from penstock.errors import DamagedError
 from penstock.log.files import File
-from penstock.log.frame import Header
+from penstock.log.frame import NO_TIME, Header
 from penstock.log.manifest import Manifest
-from penstock.log.segment import FIRST_FRAME, Problem, Scan, later_frames, scan
+from penstock.log.segment import FIRST_FRAME, Problem, later_frames, scan
 from penstock.log.tail import Tail
 
 
@@ -40,7 +40,7 @@ def settled_tail(
 ) -> tuple[Tail, str | None]:
     """The tail as it should be, and what has to be cut from the active segment, in words, if anything has."""
     if tail is not None and tail.boot == boot:
-        settled = _decided(_on_manifest(tail, manifest, active), outcomes)
+        settled = _decided(_on_manifest(tail, manifest, active, where=where), outcomes)
         problem = None
     else:
         settled, problem = _scanned(tail, manifest, active, boot=boot, outcomes=outcomes, where=where)
@@ -60,27 +60,27 @@ def settled_tail(
     )
 
 
-def _on_manifest(tail: Tail, manifest: Manifest, active: File) -> Tail:
-    """The same tail for the manifest as it is, which may be one step ahead of it."""
-    if tail.active_base == manifest.active.base_offset and tail.active_base >= 0:
+def _on_manifest(tail: Tail, manifest: Manifest, active: File, *, where: str) -> Tail:
+    """The same tail for the manifest as it is, which may be one step ahead of it or, after a crash, behind."""
+    base = manifest.active.base_offset
+    if tail.active_base == base:
         return replace(tail, generation=manifest.generation)
-    start = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=manifest.active.base_offset)
-    position = _after_state(start)
+    # A roll got as far as its manifest. The new segment's first frame, its state, was on disk before that.
+    found = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=base, bodies=False)
+    if not found.frames:
+        raise _damaged(
+            Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, upto=" and on", where=where
+        )
+    position = FIRST_FRAME + found.frames[0][1].length
     return replace(
         tail,
         generation=manifest.generation,
-        active_base=manifest.active.base_offset,
+        active_base=base,
         end_position=position,
-        end_offset=manifest.active.base_offset,
+        end_offset=base,
         durable_position=position,
-        durable_offset=manifest.active.base_offset,
+        durable_offset=base,
     )
-
-
-def _after_state(found: Scan) -> int:
-    """A new segment's first frame is its state, on disk before the manifest names the segment."""
-    position, header = found.frames[0]
-    return position + header.length
 
 
 def _decided(tail: Tail, outcomes: Callable[[int], Outcome]) -> Tail:
@@ -122,15 +122,11 @@ def _scanned(
     data = active.view(0, size)
     found = scan(data, start=start, next_offset=offset)
     if found.problem:
-        _refuse_damage(
-            data_problem=found.problem,
-            manifest=manifest,
-            later=list(later_frames(data, after=found.problem.position)),
-            where=where,
-        )
+        _refuse_damage(found.problem, manifest, later_frames(data, after=found.problem.position), where=where)
     frames = _without_unfinished(found.frames, tail, outcomes, where=where)
     end_position, end_offset = start, offset
-    append_time, max_time = (tail.append_time, tail.max_time) if tail else (0, manifest_max_time(manifest))
+    append_time = max([segment.append_time for segment in manifest.closed] + [tail.append_time if tail else 0])
+    max_time = max([segment.max_time for segment in manifest.segments] + [tail.max_time if tail else NO_TIME])
     for position, header in frames:
         end_position, end_offset = position + header.length, header.next_offset
         append_time, max_time = max(append_time, header.append_time), max(max_time, header.max_time)
@@ -148,18 +144,19 @@ def _scanned(
     return settled, found.problem
 
 
-def manifest_max_time(manifest: Manifest) -> int:
-    return max(segment.max_time for segment in manifest.segments)
+def _refuse_damage(problem: Problem, manifest: Manifest, later: Iterable[tuple[int, Header]], *, where: str) -> None:
+    """Raise if a later frame proves that what stands here had been synced, or if it is the state, which always is."""
+    proof = next((header for _, header in later if header.synced > problem.position), None)
+    if proof is not None:
+        raise _damaged(problem, manifest, upto=f" to {proof.base_offset - 1}", where=where)
+    if problem.position == FIRST_FRAME:
+        raise _damaged(problem, manifest, upto=" and on", where=where)
 
 
-def _refuse_damage(*, data_problem: Problem, manifest: Manifest, later: list[tuple[int, Header]], where: str) -> None:
-    proof = [(position, header) for position, header in later if header.synced > data_problem.position]
-    if not proof and data_problem.position != FIRST_FRAME:
-        return
-    upto = f" to {proof[0][1].base_offset - 1}" if proof else " and on"
-    raise DamagedError(
-        f"{where}: segment {manifest.active.name} is damaged at byte {data_problem.position}: {data_problem.reason}; "
-        f"offsets {data_problem.offset}{upto} are at risk",
+def _damaged(problem: Problem, manifest: Manifest, *, upto: str, where: str) -> DamagedError:
+    return DamagedError(
+        f"{where}: segment {manifest.active.name} is damaged at byte {problem.position}: {problem.reason}; "
+        f"offsets {problem.offset}{upto} are at risk",
         hint="restore the segment from a copy; other partitions keep working",
     )
 
@@ -167,13 +164,20 @@ def _refuse_damage(*, data_problem: Problem, manifest: Manifest, later: list[tup
 def _without_unfinished(
     frames: list[tuple[int, Header]], tail: Tail | None, outcomes: Callable[[int], Outcome], *, where: str
 ) -> list[tuple[int, Header]]:
-    """Drop the frames of a last transaction that never committed. An earlier one must have: others wrote after it."""
-    last = frames[-1][1].transaction if frames else 0
-    if not last or outcomes(last) is Outcome.COMMITTED:
-        return frames
+    """The frames before the first one of a transaction that never committed.
+
+    With a tail, every transaction behind its durable end is still on record: the catalogue forgets one only after the
+    tails have been synced. Without it only the last transaction is in doubt: others wrote after the earlier ones.
+    """
     if tail is None:
-        raise DamagedError(
-            f"{where}: its tail record is damaged, and the outcome of its last transaction is not recorded any more",
-            hint="restore the file `tail` of this partition from a copy",
-        )
-    return [(position, header) for position, header in frames if header.transaction != last]
+        last = frames[-1][1].transaction if frames else 0
+        if last and outcomes(last) is not Outcome.COMMITTED:
+            raise DamagedError(
+                f"{where}: its tail record is damaged, and the outcome of its last transaction is not on record",
+                hint="restore the file `tail` of this partition from a copy",
+            )
+        return frames
+    for index, (_, header) in enumerate(frames):
+        if header.transaction and outcomes(header.transaction) is not Outcome.COMMITTED:
+            return frames[:index]
+    return frames

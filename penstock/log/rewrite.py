@@ -5,7 +5,7 @@
 3. Under the lock, name the new segments and replace the manifest: one atomic step for the whole partition.
 4. Publish, so that readers take up the new segments, and remove the old ones.
 
-A crash before 3 leaves files the manifest does not name, which the next rewrite or the next opening removes.
+A crash before 3 leaves drafts, which the next rewrite removes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read
 from penstock.log.retention import Retention
 from penstock.log.rewrite import Choose, Progress, Rewritten, all_but, last_of_each_key, rewrite
 from penstock.log.rows import batch_to_schema, rows_to_batch
-from penstock.log.schema import evolve, parse_schema
+from penstock.log.schema import conform, evolve, parse_schema
 from penstock.log.verify import Statistics, Verified, partition_statistics, verify_partition
 from penstock.log.versions import Keys
 from penstock.log.writer import COALESCE_ROWS, PartitionWriter, WriterSettings
@@ -269,9 +269,10 @@ class Topic:
         Delete markers are left out; `batches` has them.
         """
         batches = [batch.rows_kept for batch in self.batches(start, columns=columns)]
-        wanted = self._columns(columns)
-        schema = self.schema if wanted is None else pa.schema([self.schema.field(name) for name in wanted])
-        return pa.Table.from_batches(batches, schema=pa.schema([f.with_nullable(True) for f in schema]))
+        # Known only now: another process may have changed the schema while we were reading.
+        names = self._columns(columns) or self.schema.names
+        schema = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
+        return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema=schema)
 
     def batches(
         self,
@@ -282,7 +283,7 @@ class Topic:
     ) -> Iterator[Batch]:
         """Batches from `start` up to `until` (exclusive; default: the present end), partition after partition."""
         positions = self.positions(start)
-        ends = self.ends() if until is None else dict(until)
+        ends = {number: self.end(number) for number in positions} if until is None else until
         for number in positions:
             yield from self._partition_batches(number, positions[number], ends.get(number, 0), self._columns(columns))
 
@@ -294,50 +295,52 @@ class Topic:
         columns: Sequence[str] | None = None,
     ) -> Reader:
         """A reader that goes on: `poll` returns what is there, or waits for more."""
-        positions = self.positions(start)
-        for number in partitions or ():
+        positions = self.positions(start, partitions=partitions)
+        opened = {number: self.partition(number) for number in positions}
+        return Reader(opened, self, positions, columns=self._columns(columns))
+
+    def positions(self, start: Start, *, partitions: Sequence[int] | None = None) -> dict[int, int]:
+        """For every partition (or those chosen) the offset that `start` means: an offset, 'start', 'end', or a time."""
+        numbers = list(start) if isinstance(start, Mapping) and partitions is None else partitions
+        chosen = range(self.settings.partitions) if numbers is None else numbers
+        for number in chosen:
             self._check_partition(number)
-        chosen = {number: positions[number] for number in partitions or positions}
-        return Reader(
-            {number: self.partition(number) for number in chosen}, self, chosen, columns=self._columns(columns)
-        )
+        return {number: self._position(number, start) for number in chosen}
 
-    def positions(self, start: Start) -> dict[int, int]:
-        """For every partition the offset that `start` means: an offset, 'start', 'end', or a time."""
-        numbers = range(self.settings.partitions)
+    def _position(self, number: int, start: Start) -> int:
         if isinstance(start, Mapping):
-            for number in start:
-                self._check_partition(number)
-            return {number: self._check_offset(number, offset) for number, offset in start.items()}
+            return self._check_offset(number, start[number])
         if isinstance(start, int):
-            return {number: self._check_offset(number, start) for number in numbers}
+            return self._check_offset(number, start)
         if start == "start":
-            return self.starts()
+            return self.start(number)
         if start == "end":
-            return self.ends()
+            return self.end(number)
         moment = parse_moment(start, where=f"topic '{self.name}'")
-        return {number: offset_at_time(self.partition(number), self, self.settings.time, moment) for number in numbers}
+        return offset_at_time(self.partition(number), self, self.settings.time, moment)
 
-    def starts(self) -> dict[int, int]:
-        """For every partition the first offset that is kept."""
-        numbers = range(self.settings.partitions)
-        return {number: self._manifest_start(number) for number in numbers}
-
-    def ends(self) -> dict[int, int]:
-        """For every partition the offset the next row will get."""
-        return {number: self.partition(number).tail().end_offset for number in range(self.settings.partitions)}
-
-    def _manifest_start(self, number: int) -> int:
+    def start(self, number: int) -> int:
+        """The first offset of a partition that is kept."""
         partition = self.partition(number)
         return partition.manifest(partition.tail().generation).start_offset
+
+    def end(self, number: int) -> int:
+        """The offset the next row of a partition will get."""
+        return self.partition(number).tail().end_offset
+
+    def starts(self) -> dict[int, int]:
+        return {number: self.start(number) for number in range(self.settings.partitions)}
+
+    def ends(self) -> dict[int, int]:
+        return {number: self.end(number) for number in range(self.settings.partitions)}
 
     def _partition_batches(self, number: int, start: int, until: int, columns: Sequence[str] | None) -> Iterator[Batch]:
         partition = self.partition(number)
         reader = FrameReader(partition, start)
         try:
             tail = partition.tail()
-            while reader.next_offset < min(until, tail.end_offset) and (frames := reader.read(tail)):
-                for batch in read_batches(partition, self, frames, start_offset=start, columns=columns):
+            while (at := reader.next_offset) < min(until, tail.end_offset) and (frames := reader.read(tail)):
+                for batch in read_batches(partition, self, frames, start_offset=at, columns=columns):
                     if batch.next_offset > until:
                         batch = batch.slice(0, int(np.searchsorted(batch.offsets, until)))
                     if len(batch):
@@ -355,7 +358,7 @@ class Topic:
         return None if columns is None else list(columns)
 
     def _check_offset(self, number: int, offset: int) -> int:
-        first, end = self._manifest_start(number), self.partition(number).tail().end_offset
+        first, end = self.start(number), self.end(number)
         if not first <= offset <= end:
             raise RangeError(
                 f"topic '{self.name}' partition {number}: offset {offset} is not there; it has {first} to {end}",

@@ -54,7 +54,8 @@ class CommittedTransactions:
 
     def forget(self) -> None:
         for partition in self._partitions.values():
-            partition.tail_file.sync()
+            if not partition.closed:  # else its topic was dropped, and nobody will ask
+                partition.tail_file.sync()
         self._catalog.forget_transactions(self._transactions)
         self._transactions, self._partitions = [], {}
 

@@ -131,7 +131,8 @@ class KeyVersions:
         self._merge_all()
         run = self._runs[0] if self._runs else _newest(*_nothing())
         arrays = run.keys.first.tobytes() + run.keys.second.tobytes() + run.versions.tobytes()
-        preface = _PREFACE.pack(_MAGIC, self.rewrites, self.next_offset, len(run.keys), crc32c(arrays))
+        crc = _checksum(self.rewrites, self.next_offset, arrays)
+        preface = _PREFACE.pack(_MAGIC, self.rewrites, self.next_offset, len(run.keys), crc)
         write_durably(files, directory / VERSIONS_NAME, preface + arrays)
 
     @staticmethod
@@ -144,7 +145,8 @@ class KeyVersions:
         except (FileNotFoundError, struct.error):
             return empty
         arrays = memoryview(raw)[_PREFACE.size :]
-        if magic != _MAGIC or saved_rewrites != rewrites or len(arrays) != 24 * count or crc32c(arrays) != crc:
+        whole = len(arrays) == 24 * count and crc == _checksum(saved_rewrites, next_offset, arrays)
+        if magic != _MAGIC or saved_rewrites != rewrites or not whole:
             return empty
         first = np.frombuffer(arrays, dtype=np.uint64, count=count)
         second = np.frombuffer(arrays, dtype=np.uint64, count=count, offset=8 * count)
@@ -172,6 +174,10 @@ class KeyVersions:
         while len(self._runs) > 1:
             newer, older = self._runs.pop(), self._runs.pop()
             self._runs.append(_merged(older, newer))
+
+
+def _checksum(rewrites: int, next_offset: int, arrays: bytes | memoryview) -> int:
+    return int(crc32c(arrays, crc32c(struct.pack("<qq", rewrites, next_offset))))
 
 
 def _nothing() -> tuple[Keys, Numbers]:

@@ -164,8 +164,12 @@ class PartitionWriter:
 
     def publish_pending(self, staged: Staged, transaction: int) -> None:
         """Step 5 for a transaction that is not committed yet: visible from the moment it is, in all partitions."""
+        if not staged.frames:
+            return
         pending = replace(
             self._active.tail,
+            append_time=staged.tail.append_time,
+            max_time=staged.tail.max_time,
             pending_transaction=transaction,
             pending_position=staged.tail.end_position,
             pending_offset=staged.tail.end_offset,
@@ -177,7 +181,7 @@ class PartitionWriter:
         self._versions = None
         plain = replace(self._active.tail, pending_transaction=0, pending_position=0, pending_offset=0)
         self._announce(lambda: self._active.announce(plain))
-        self._active.file.truncate(plain.end_position)
+        self._cut(plain.end_position)
 
     def mark_of(self, producer: int) -> Mark | None:
         """How far a named producer has come here, as of now."""
@@ -189,9 +193,7 @@ class PartitionWriter:
         with suppress(PenstockError, OSError):
             self._save_versions()
         with self._busy:
-            if self._held is not None:
-                self._held.close()
-                self._held = None
+            self._let_go()
             self._lock.close()
 
     # -- step 1 -------------------------------------------------------------------------------------------------------
@@ -210,10 +212,13 @@ class PartitionWriter:
         return self._active
 
     def _reopen(self, tail: Tail) -> None:
+        self._let_go()
+        self._held = ActiveSegment(self.partition, tail)
+
+    def _let_go(self) -> None:
         if self._held is not None:
             self._held.close()
             self._held = None
-        self._held = ActiveSegment(self.partition, tail)
 
     # -- step 2 -------------------------------------------------------------------------------------------------------
 
@@ -282,8 +287,10 @@ class PartitionWriter:
 
     def _save_versions(self) -> None:
         if self._versions is not None:
-            with self.exclusive():
-                self._versions.save(self.partition.files, self.partition.directory)
+            with self.exclusive() as active:
+                # Versions of rows that a power loss may still take must not outlive them.
+                if self._versions.next_offset <= active.tail.durable_offset:
+                    self._versions.save(self.partition.files, self.partition.directory)
 
     def _read_versions(
         self, versions: KeyVersions, tail: Tail, keys_of: Callable[[pa.RecordBatch], Keys], *, start: int
@@ -307,8 +314,13 @@ class PartitionWriter:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise self._fail("writing", error) from error
-            self._active.file.truncate(tail.end_position)
+            self._cut(tail.end_position)
             raise self._disk_full(f"{plan.position - tail.end_position} bytes were needed") from error
+
+    def _cut(self, position: int) -> None:
+        """Take back what was written, durably: old frames must not come back between the sectors of new ones."""
+        self._active.file.truncate(position)
+        self._sync()
 
     def _sync(self) -> None:
         try:
@@ -328,6 +340,9 @@ class PartitionWriter:
             f"{self.partition.where}: the disk is full; {needed}. Nothing that was acknowledged is lost",
             hint="make space and append again",
         )
+
+    def _disk_problem(self, doing: str, error: OSError) -> PenstockError:
+        return self._disk_full(f"{doing} failed") if error.errno in NO_SPACE else self._fail(doing, error)
 
     def _fail(self, doing: str, error: OSError) -> UnknownOutcomeError:
         """A failed sync may have lost pages that will never be written again, so this writer stops for good."""
@@ -377,9 +392,7 @@ class PartitionWriter:
             )  # 2
             self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))  # 3
         except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise self._fail("beginning a segment", error) from error
-            raise self._disk_full("there is no space for a new segment") from error
+            raise self._disk_problem("beginning a segment", error) from error
         rolled = replace(
             tail,
             generation=manifest.generation + 1,
@@ -409,14 +422,17 @@ class PartitionWriter:
         The tail is moved to the new generation first: should this process die in between, nobody trusts a manifest
         they remember, and all look at what is on disk.
         """
-        before = self._active.tail
-        self._announce(lambda: self._active.announce(replace(before, generation=manifest.generation)))
+        announced = replace(self._active.tail, generation=manifest.generation)
+        self._announce(lambda: self._active.announce(announced))
         try:
             self.partition.replace_manifest(manifest)
-        except BaseException:
-            self._announce(lambda: self._active.announce(before))
+        except BaseException as error:
+            # Old or new, only the disk knows: look there before anything else is done.
             self.partition.forget_manifest()
-            raise
+            self._let_go()
+            if not isinstance(error, OSError):
+                raise
+            raise self._disk_problem("replacing the list of segments", error) from error
 
 
 def _start(manifest: Manifest, kept: Sequence[Segment]) -> int:
