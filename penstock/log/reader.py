@@ -206,6 +206,8 @@ class FrameReader:
         start = self._position
         frames: list[tuple[Header, pa.Buffer]] = []
         while self._position < stop:
+            if self._position + HEADER_BYTES > stop and stop < limit:
+                break
             try:
                 header = parse_header(data, self._position - start)
                 check_order(header, self._expected, gaps=self._gaps)
@@ -281,7 +283,9 @@ def read_batches(
     for header, _ in frames:
         schemas.version(header.schema_id)  # another process may have added it: then it is the newest
     newest = schemas.newest()
-    wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
+    names = newest.names if columns is None else columns
+    # Nullable, as they are stored: a delete marker has only its key.
+    wanted = pa.schema([newest.field(name).with_nullable(True) for name in names])
     for header, body in frames:
         stored = decode(header, body, schemas.version(header.schema_id))
         batch = Batch(

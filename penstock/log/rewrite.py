@@ -2,8 +2,9 @@
 
 1. Roll, under the lock, so that everything so far stands in closed segments.
 2. Without the lock, write new segments with the rows that stay. Appends and reads go on.
-3. Under the lock, name the new segments and replace the manifest: one atomic step for the whole partition.
-4. Publish, so that readers take up the new segments, and remove the old ones.
+3. Under the lock, name the new segments and replace the manifest: one atomic step for the whole partition, after
+   which readers take up the new segments.
+4. Remove the old ones.
 
 A crash before 3 leaves drafts, which the next rewrite removes.
 """
@@ -158,7 +159,8 @@ def rewrite(
             draft.add(frame, keep(frame))  # 2
         segments = draft.finish()
         with writer.exclusive():
-            _swap(writer, manifest, segments)  # 3, 4
+            _swap(writer, manifest, segments)  # 3
+        _remove(writer, manifest.closed)  # 4
         return Rewritten(
             partition.number,
             sum(segment.rows for segment in manifest.closed),
@@ -195,7 +197,14 @@ def _swap(writer: PartitionWriter, rewritten: Manifest, segments: Sequence[Segme
     partition.files.sync_directory(partition.directory)
     rest = tuple(segment for segment in current.segments if segment.name not in replaced)
     writer.replace_manifest(current.with_segments((*fresh, *rest), rewritten=True))
-    partition.remove_garbage(partition.manifest())
+
+
+def _remove(writer: PartitionWriter, segments: Sequence[Segment]) -> None:
+    """Remove files by name, without the lock: removing large files takes a while, and nobody uses these names again."""
+    partition = writer.partition
+    for segment in segments:
+        for name in (segment.name, segment.index_name):
+            partition.files.remove(partition.directory / name)
     _remove_drafts(writer)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import ConflictError, PenstockError, UnavailableError, UnknownOutcomeError
+from penstock.errors import ConflictError, PenstockError, UnavailableError
 from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp
 from penstock.log.hashing import hash_keys
 from penstock.log.manifest import load_manifest

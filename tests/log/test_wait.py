@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.log import wait
+from penstock.log.wait import Watch
+
+
+@pytest.fixture(params=["inotify", "looking"])
+def watch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    if request.param == "looking":
+        monkeypatch.setattr(wait, "_inotify", lambda paths: None)
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(b"before")
+    return Watch([tmp_path / "one", tmp_path / "two"])
+
+
+def test_a_change_before_the_wait_is_not_lost(watch: Watch, tmp_path: Path) -> None:
+    (tmp_path / "two").write_bytes(b"after, and longer")
+    assert watch.wait(10)
+    watch.close()
+
+
+def test_without_a_change_the_wait_ends_in_time(watch: Watch) -> None:
+    assert not watch.wait(0.01)
+    watch.close()
+
+
+def test_each_change_wakes_once(watch: Watch, tmp_path: Path) -> None:
+    for content in (b"1", b"22", b"333"):
+        (tmp_path / "one").write_bytes(content)
+        assert watch.wait(10)
+        assert not watch.wait(0.0)
+    watch.close()
