@@ -1,9 +1,10 @@
-"""What every command has: `--debug`, errors told in two lines, and a quiet end when nobody reads its output any more."""
+"""What every command has: `--debug`, errors told in two lines, and a quiet end when nobody reads on."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -39,6 +40,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(1) from None
 
     option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    # Rich would break lines where the docstring does; a paragraph in one line is broken where the terminal ends.
+    run.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
     return run
 

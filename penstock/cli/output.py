@@ -42,12 +42,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     cells = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, name in enumerate(columns):
-        numeric = all(isinstance(row[number], int | None) for row in cells)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        kinds = {type(row[number]) for row in cells} - {type(None)}
+        table.add_column(name, justify="right" if kinds == {int} else "left", overflow="fold")
     for row in cells:
         table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(table, width=None if console.is_terminal else _UNLIMITED_WIDTH, crop=False, no_wrap=False)
+    if not console.is_terminal:
+        console.width = _UNLIMITED_WIDTH
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        say(line.rstrip())
 
 
 def instant(moment: datetime | int) -> str:

@@ -42,7 +42,7 @@ def text_reader(type_: pa.DataType) -> Reader:
         return _read_float_text
     if pa.types.is_binary(type_):
         return _read_base64
-    return _as_it_is if pa.types.is_string(type_) else lambda value: str(value).strip()
+    return as_it_is if pa.types.is_string(type_) else lambda value: str(value).strip()
 
 
 def json_reader(type_: pa.DataType) -> Reader:
@@ -56,7 +56,7 @@ def json_reader(type_: pa.DataType) -> Reader:
         return _struct_reader({field.name: json_reader(field.type) for field in type_})
     if pa.types.is_floating(type_):
         return _read_json_float
-    return _read_base64 if pa.types.is_binary(type_) else _as_it_is
+    return _read_base64 if pa.types.is_binary(type_) else as_it_is
 
 
 def _map_reader(read_key: Reader, read_item: Reader) -> Reader:
@@ -72,12 +72,13 @@ def _struct_reader(readers: dict[str, Reader]) -> Reader:
     def read(value: object) -> object:
         if not isinstance(value, dict):
             return value
-        return {name: readers.get(name, _as_it_is)(item) for name, item in value.items()}
+        return {name: readers.get(name, as_it_is)(item) for name, item in value.items()}
 
     return read
 
 
-def _as_it_is(value: object) -> object:
+def as_it_is(value: object) -> object:
+    """The reader of every type that needs no change."""
     return value
 
 
@@ -89,7 +90,7 @@ def _read_float_text(value: object) -> object:
 
 
 def _read_json_float(value: object) -> object:
-    return float(value) if isinstance(value, Decimal) or value in _SPECIAL_FLOATS else value  # type: ignore[arg-type]
+    return float(value) if isinstance(value, Decimal) or value in _SPECIAL_FLOATS else value
 
 
 def _read_base64(value: object) -> object:

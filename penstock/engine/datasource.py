@@ -4,6 +4,8 @@ Spark calls these methods in Python processes of its own beside the driver, and 
 So nothing here holds an open file: everybody opens the log by its path (`source_topic`). A read runs through
 `reader` -> `partitions` -> `read`, a write through `writer` -> `write` in tasks -> `commit`.
 
+A DataFrame is a snapshot: Spark plans its splits once, when it is first used. Load again to see what came later.
+
 Filters and columns: Spark pushes filters into a Python source only where the session enables it, and refuses sources
 that take them where it does not; it never pushes columns. So both are options here: `from`, `until` and `columns`.
 """

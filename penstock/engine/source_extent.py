@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ class Extent:
         ideal = [self.offset_after(start, size * number) for number in range(1, count)]
         inner = {cut for cut in (self._near_frame(offset, size // 4) for offset in ideal) if start < cut < end}
         bounds = [start, *sorted(inner), end]
-        return list(zip(bounds, bounds[1:], strict=False))
+        return list(pairwise(bounds))
 
     def _near_frame(self, offset: int, most: int) -> int:
         after = int(np.searchsorted(self.offsets, offset))

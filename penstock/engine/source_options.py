@@ -3,8 +3,8 @@
 log                the folder of the log; default: the environment variable PENSTOCK_LOG
 topic              the topic, unless it is given to load(), save() or start()
 columns            reads: the columns to read, separated by commas; default: all
-metadata           reads: 'true' adds _partition, _offset, _append_time, _deleted (and _version on versioned topics), and
-                   with them the rows that delete their key, which are left out otherwise
+metadata           reads: 'true' adds _partition, _offset, _append_time, _deleted (and _version on versioned topics),
+                   and the rows that delete their key, which are left out otherwise
 from, until        reads: 'start', 'end', an offset, an ISO time, or offsets per partition such as {"0": 17, "1": 4};
                    `from` is included, `until` is not; a partition that is not named is read from its start, to its end
 maxRowsPerBatch    streams: the most rows in one micro-batch

@@ -21,15 +21,14 @@ from penstock.log.ddl import Field, closest
 from penstock.log.topic import Start
 
 DELETED = "_deleted"
-METADATA = pa.schema(
-    [
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_append_time", pa.timestamp("us", "UTC")),
-        pa.field(DELETED, pa.bool_()),
-        pa.field("_version", pa.int64()),
-    ]
-)
+_METADATA_TYPES: dict[str, pa.DataType] = {
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
+    "_append_time": pa.timestamp("us", "UTC"),
+    DELETED: pa.bool_(),
+    "_version": pa.int64(),
+}
+METADATA = pa.schema(_METADATA_TYPES)
 # Spark pays for each Arrow batch, so small frames are put together up to this; larger ones are passed on uncopied.
 LEAST_ROWS = 8 * 1024
 # And very large ones in pieces, so that Python and the JVM work at the same time and the rows stay in the caches.

@@ -104,7 +104,8 @@ def admit(
             if count < stored[number]:
                 admitted[number] = min(admitted[number], extents[number].offset_after(starts[number], count))
     if behind and all(admitted[number] <= starts[number] for number in behind):
-        admitted[max(behind, key=lambda number: behind[number])] += 1
+        furthest = max(behind, key=lambda number: behind[number])
+        admitted[furthest] = starts[furthest] + 1
     return admitted
 
 

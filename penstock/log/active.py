@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.log.files import write_durably
 from penstock.log.frame import BadFrameError, Header
-from penstock.log.index import Entry, IndexBuilder, IndexFile, encode_entries, load_index
-from penstock.log.manifest import Manifest
+from penstock.log.index import IndexBuilder, IndexFile
 from penstock.log.partition import Partition, read_state
 from penstock.log.reader import damage_at
 from penstock.log.segment import FIRST_FRAME, scan
@@ -18,6 +16,8 @@ class ActiveSegment:
     def __init__(self, partition: Partition, tail: Tail) -> None:
         self._partition = partition
         manifest = partition.manifest(tail.generation)
+        # Whoever put this manifest here may have died before it was safe; what we append must not depend on luck.
+        partition.files.sync_directory(partition.directory)
         partition.remove_garbage(manifest)
         self.tail = tail
         self.file = partition.open_segment(manifest.active)
@@ -26,12 +26,14 @@ class ActiveSegment:
             frames = self._frames(position, manifest.active.base_offset, tail)
             for _, header in frames:
                 self.state.add(header)
-            self._index, self._builder = self._open_index(manifest, frames)
         except BadFrameError as bad:
             offset = manifest.active.base_offset
             raise damage_at(
                 partition, manifest.active, self.file, position=FIRST_FRAME, offset=offset, reason=str(bad)
             ) from None
+        self._builder = IndexBuilder(max_time=manifest.active.max_time)
+        index_path = partition.directory / manifest.active.index_name
+        self._index = IndexFile(partition.files, index_path, self._builder.entries_for(frames))
 
     def matches(self, tail: Tail | None) -> bool:
         """Whether nobody has appended, and nobody has left unfinished bytes behind, since `tail` was set."""
@@ -58,6 +60,11 @@ class ActiveSegment:
         self._partition.tail_file.write(tail)
         self.tail = tail
 
+    def sync(self) -> None:
+        """Make everything of this segment durable, before it is closed for good."""
+        self.file.sync()
+        self._index.sync()
+
     def close(self) -> None:
         self.file.close()
         self._index.close()
@@ -77,15 +84,3 @@ class ActiveSegment:
                 reason=found.problem.reason,
             )
         return found.frames
-
-    def _open_index(self, manifest: Manifest, frames: list[tuple[int, Header]]) -> tuple[IndexFile, IndexBuilder]:
-        """Continue the index, or write it again where it is not what the frames say."""
-        files = self._partition.files
-        path = self._partition.directory / manifest.active.index_name
-        builder = IndexBuilder(max_time=manifest.active.max_time)
-        wanted: list[Entry] = builder.entries_for(frames)
-        if load_index(files, path) == wanted:
-            return IndexFile(files, path, entries=len(wanted)), builder
-        # Durably, or a power loss might bring back an index that speaks of frames which are gone.
-        write_durably(files, path, encode_entries(wanted))
-        return IndexFile(files, path, entries=len(wanted)), builder

@@ -6,6 +6,7 @@ never here. The record of a transaction is its commit point (see `transaction`).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import DamagedError, DeclarationError, UnavailableError
+from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
 from penstock.log.recovery import Outcome
 
 CATALOG_NAME = "catalog.db"
@@ -45,75 +46,116 @@ class ProducerRecord:
 
 
 class Catalog:
-    """One connection for all threads of this process; every change is one short SQLite transaction."""
+    """One connection for all threads of this process; every change is one short SQLite transaction.
+
+    It is opened when it is first needed: reading a log needs it only to decide a pending transaction, and works on a
+    full disk, where SQLite does not.
+    """
 
     def __init__(self, root: Path) -> None:
         self._path = root / CATALOG_NAME
         self._guard = threading.RLock()
+        self._opened: sqlite3.Connection | None = None
         self._closed = False
-        with self._translated():
-            self._connection = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-        self._prepare()
+        self._failure: str | None = None
 
     def close(self) -> None:
         with self._guard:
-            self._connection.close()
             self._closed = True
-
-    def _prepare(self) -> None:
-        with self.change() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
-            elif version != CATALOG_FORMAT:
-                raise DeclarationError(
-                    f"{self._path}: the catalogue has format {version}; this version of Penstock reads "
-                    f"format {CATALOG_FORMAT}",
-                    hint="open the log with the version of Penstock that wrote it",
-                )
+            if self._opened is not None:
+                self._opened.close()
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """One atomic change: on disk when the block has ended, undone when it raises."""
         with self._guard, self._translated():
-            self._connection.execute("BEGIN IMMEDIATE")
+            connection = self._connection()
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
+                yield connection
             except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                connection.execute("ROLLBACK")
                 raise
+            self._commit(connection)
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
         with self._guard, self._translated():
-            yield self._connection
+            yield self._connection()
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+                raise
+            # What was written may be found, and believed, when the file is next opened.
+            self._failure = f"writing failed: {error}"
+            raise UnknownOutcomeError(
+                f"{self._path}: {self._failure}; the change may or may not be stored",
+                hint="close the log, open it again, and look",
+            ) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._failure is not None:
+            raise UnavailableError(f"{self._path}: {self._failure}", hint="close the log and open it again")
+        if self._opened is None:
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._opened = connection
+        return self._opened
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Make the tables of a new catalogue; refuse one of another format."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
+                version = CATALOG_FORMAT
+            connection.execute("COMMIT")
+        if version != CATALOG_FORMAT:
+            raise DeclarationError(
+                f"{self._path}: the catalogue has format {version}; this version of Penstock reads "
+                f"format {CATALOG_FORMAT}",
+                hint="open the log with the version of Penstock that wrote it",
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
+        """Say in the user's words what SQLite refuses."""
         if self._closed:
             raise DeclarationError(f"{self._path.parent}: this log is closed", hint="open it again")
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            text = str(error)
-            if "full" in text:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL or self._disk_is_full():
                 raise UnavailableError(
                     f"{self._path}: the disk is full. Nothing that was acknowledged is lost",
                     hint="make space and try again",
                 ) from error
-            if isinstance(error, sqlite3.OperationalError):
-                raise UnavailableError(
-                    f"{self._path}: {text}", hint="try again; if it stays, check who holds it"
-                ) from error
-            raise DamagedError(f"{self._path}: {text}", hint="restore the file from a copy") from error
+            raise UnavailableError(
+                f"{self._path}: {error}", hint="check who holds it and who owns it, and try again"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise DamagedError(f"{self._path}: {error}", hint="restore the file from a copy") from error
+
+    def _disk_is_full(self) -> bool:
+        space = os.statvfs(self._path.parent)
+        return space.f_bavail * space.f_frsize < 64 * 1024
 
     # -- transactions -------------------------------------------------------------------------------------------------
 

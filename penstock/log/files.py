@@ -11,7 +11,8 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,9 @@ from penstock.errors import UnavailableError
 MAP_FROM_BYTES = 64 * 1024
 # IOV_MAX on Linux.
 MOST_BUFFERS = 1024
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Buffer = bytes | memoryview | pa.Buffer
 
@@ -88,15 +92,39 @@ class Files(Protocol):
 def write_durably(files: Files, path: Path, content: bytes) -> None:
     """Replace the whole file: after a crash it holds either the old content or the new, never a mixture."""
     draft = path.with_name(path.name + ".tmp")
-    file = files.open(draft, create=True)
     try:
-        file.truncate(0)
-        file.write_at(0, [content])
-        file.sync()
-    finally:
-        file.close()
-    files.replace(draft, path)
+        with closing(files.open(draft, create=True)) as file:
+            file.truncate(0)
+            file.write_at(0, [content])
+            file.sync()
+        files.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            files.remove(draft)
+        raise
     files.sync_directory(path.parent)
+
+
+@contextmanager
+def disk_errors(where: str) -> Iterator[None]:
+    """Say in the user's words what the operating system refuses in this block."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(where, error) from error
+
+
+def refused(where: str, error: OSError) -> UnavailableError:
+    if error.errno in NO_SPACE:
+        return UnavailableError(
+            f"{where}: the disk is full. Nothing that was acknowledged is lost", hint="make space and try again"
+        )
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno in NO_PERMISSION:
+        return UnavailableError(
+            f"{where}: no permission{place}", hint="check who owns the log's folder, and as whom this process runs"
+        )
+    return UnavailableError(f"{where}: {error.strerror}{place}", hint="check the disk, then open the log again")
 
 
 class DiskFile:
@@ -165,8 +193,9 @@ class DiskLock:
                     raise self._held_too_long(timeout) from None
             time.sleep(pause)
             pause = min(pause * 1.5, 0.002)
-        if self._holder() != str(os.getpid()):
-            os.pwrite(self._descriptor, f"{os.getpid():<20}".encode(), 0)
+        with suppress(OSError):  # the name is a courtesy to those who wait
+            if self._holder() != str(os.getpid()):
+                os.pwrite(self._descriptor, f"{os.getpid():<20}".encode(), 0)
 
     def release(self) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)

@@ -8,6 +8,7 @@ committed by the owner. Leases count in time since boot, so setting the clock do
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 import uuid
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from penstock.errors import DeclarationError, FencedError, UnavailableError
 from penstock.log.catalog import Catalog
 from penstock.log.files import boot_id
-from penstock.log.reader import READ_BYTES, Batch, Reader
+from penstock.log.reader import READ_BYTES, UNDECIDED_SECONDS, Batch, Reader
 from penstock.log.topic import Start, Topic
 from penstock.log.wait import Watch
 
@@ -199,12 +200,12 @@ class Member:
 
     def poll(self, timeout: float | None = 0.0, *, max_bytes: int = READ_BYTES) -> list[Delivery]:
         """The next batches, waiting up to `timeout` seconds (None: for ever). Renews the lease."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             if time.monotonic() >= self._next_heartbeat:
                 self.heartbeat()
             deliveries = self._look(deadline, max_bytes)
-            if deliveries or (deadline is not None and time.monotonic() >= deadline):
+            if deliveries or time.monotonic() >= deadline:
                 return deliveries
 
     def commit(self) -> None:
@@ -220,16 +221,14 @@ class Member:
     def heartbeat(self) -> None:
         """Renew the lease, let go what others should have, take what is free. `poll` does this by itself."""
         self._next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._lease / 3)
-        with self._catalog.change() as connection:
-            lost = self._renew(connection)
-            wanted = self._wanted(connection)
-        if lost:
-            self._take(self._owned - lost)
-        extra = self._owned - wanted
-        if extra and self._on_release is not None:
+        if self._on_release is not None and self._has_too_much():
             self._on_release(self)
         with self._catalog.change() as connection:
-            for topic, partition in extra:
+            _forget_expired(connection, self.group)
+            lost = self._lost(connection)
+            self._renew(connection)
+            wanted = self._wanted(connection)
+            for topic, partition in self._owned - wanted:
                 connection.execute(
                     "DELETE FROM assignments WHERE group_name = ? AND topic = ? AND partition = ? AND member = ?",
                     (self.group, topic, partition, self.id),
@@ -239,6 +238,10 @@ class Member:
                     "INSERT OR IGNORE INTO assignments VALUES (?, ?, ?, ?)", (self.group, topic, partition, self.id)
                 )
             owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
+        if lost:
+            self._take(
+                self._owned - lost
+            )  # others may have committed there: begin where the group is, not where we were
         if owned != self._owned:
             self._take(owned)
 
@@ -249,25 +252,36 @@ class Member:
         with self._catalog.change() as connection:
             _forget_member(connection, self.group, self.id)
 
-    def _look(self, deadline: float | None, max_bytes: int) -> list[Delivery]:
+    def _look(self, deadline: float, max_bytes: int) -> list[Delivery]:
         """Take what is there; with nothing there, wait, but not past the next heartbeat."""
         for name, reader in self._readers.items():
             batches = reader.poll(0.0, max_bytes=max_bytes)
             if batches:
                 return [Delivery(name, batch) for batch in batches]
-        until = self._next_heartbeat if deadline is None else min(self._next_heartbeat, deadline)
-        self._watch.wait(max(0.0, until - time.monotonic()))
+        wait = max(0.0, min(self._next_heartbeat, deadline) - time.monotonic())
+        undecided = any(reader.undecided for reader in self._readers.values())
+        self._watch.wait(min(wait, UNDECIDED_SECONDS) if undecided else wait)
         return []
 
-    def _renew(self, connection: sqlite3.Connection) -> set[TopicPartition]:
-        """Write our lease, end those that ran out; return what we held and lost because ours had run out."""
-        _forget_expired(connection, self.group)
+    def _has_too_much(self) -> bool:
+        """Whether the next heartbeat will hand partitions to others. Those that are lost already are dropped first."""
+        with self._catalog.look() as connection:
+            lost = self._lost(connection)
+            wanted = self._wanted(connection)
+        if lost:
+            self._take(self._owned - lost)
+        return bool(self._owned - wanted)
+
+    def _lost(self, connection: sqlite3.Connection) -> set[TopicPartition]:
+        """What we held until our lease ran out."""
+        owners = _assignments(connection, self.group)
+        return {place for place in self._owned if owners.get(place) != self.id}
+
+    def _renew(self, connection: sqlite3.Connection) -> None:
         connection.execute(
             "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)",
             (self.group, self.id, json.dumps(sorted(self._topics)), boot_id(), time.monotonic() + self._lease),
         )
-        owners = _assignments(connection, self.group)
-        return {place for place in self._owned if owners.get(place) != self.id}
 
     def _wanted(self, connection: sqlite3.Connection) -> set[TopicPartition]:
         """Our share: every topic's partitions dealt out in turn to the members that read it, in the order of names."""
@@ -276,7 +290,7 @@ class Member:
         ).fetchall()
         wanted = set()
         for shift, (name, topic) in enumerate(sorted(self._topics.items())):
-            readers = [member for member, topics in rows if name in json.loads(topics)]
+            readers = [member for member, topics in rows if name in json.loads(topics)] or [self.id]
             for number in range(topic.settings.partitions):
                 if readers[(number + shift) % len(readers)] == self.id:
                     wanted.add((name, number))
@@ -359,6 +373,9 @@ def _forget_expired(connection: sqlite3.Connection, group: str) -> None:
     for (member,) in connection.execute("SELECT member FROM members WHERE group_name = ?", (group,)).fetchall():
         if member not in alive:
             _forget_member(connection, group, member)
+    # Assignments of a member that is not even on the list.
+    members = "SELECT member FROM members WHERE group_name = ?"
+    connection.execute(f"DELETE FROM assignments WHERE group_name = ? AND member NOT IN ({members})", (group, group))
 
 
 def _forget_member(connection: sqlite3.Connection, group: str, member: str) -> None:

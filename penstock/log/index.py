@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.log.files import File, Files
+from penstock.log.files import File, Files, write_durably
 from penstock.log.frame import Header
 
 INDEX_EVERY_BYTES = 64 * 1024
@@ -98,26 +99,44 @@ def offset_before_append_time(entries: list[Entry], time: int) -> int | None:
 
 
 class IndexFile:
-    """The index of the active segment, grown by whoever appends to it."""
+    """The index of the active segment, grown by whoever appends to it.
 
-    def __init__(self, files: Files, path: Path, *, entries: int) -> None:
-        self._file: File = files.open(path, create=True)
-        self._entries = entries
-        self._broken = False
+    A disk that refuses it costs the index, not the rows: it ends there, readers search without it, and it is made again
+    when the segment is next opened.
+    """
+
+    def __init__(self, files: Files, path: Path, entries: list[Entry]) -> None:
+        """Open the index, after putting it right where it does not hold just these entries."""
+        self._entries = len(entries)
+        self._file: File | None = None
+        try:
+            if load_index(files, path) != entries:
+                # Durably, or a power loss might bring back an index that speaks of frames which are gone.
+                write_durably(files, path, encode_entries(entries))
+            self._file = files.open(path, create=True)
+        except OSError:
+            with suppress(OSError):
+                files.remove(path)
 
     def add(self, entries: list[Entry]) -> None:
-        """Grow the index. A disk that refuses costs the index, not the rows: it ends here and is rebuilt later."""
-        if self._broken or not entries:
+        if self._file is None or not entries:
             return
         try:
             self._file.write_at(self._entries * _ENTRY.size, [encode_entries(entries)])
             self._entries += len(entries)
         except OSError:
-            self._broken = True
+            self.close()
 
     def skip(self, entries: int) -> None:
         """Go on behind entries that another process wrote."""
         self._entries += entries
 
+    def sync(self) -> None:
+        """Before the segment is closed: from then on a damaged index is damage, not the trace of a power loss."""
+        if self._file is not None:
+            self._file.sync()
+
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -6,14 +6,14 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError, PenstockError, UnavailableError
+from penstock.errors import DeclarationError, PenstockError
 from penstock.log.catalog import Catalog
 from penstock.log.ddl import closest
 from penstock.log.description import (
@@ -24,7 +24,7 @@ from penstock.log.description import (
     create_topic_files,
 )
 from penstock.log.document import load_document, store_document
-from penstock.log.files import Disk, Files
+from penstock.log.files import Disk, Files, disk_errors
 from penstock.log.groups import Group, group_names
 from penstock.log.producer import Producer
 from penstock.log.rewrite import Progress, Rewritten
@@ -49,14 +49,9 @@ class Log:
         self._guard = threading.RLock()
         self._topics: dict[str, Topic] = {}
         self._producers: list[Producer] = []
-        try:
+        with disk_errors(str(self.path)):
             _prepare(self._files, self.path, create=create)
-            self._catalog = Catalog(self.path)
-        except PermissionError as error:
-            raise UnavailableError(
-                f"{self.path}: no permission to open the log there ({error.strerror})",
-                hint="check who owns the folder, or choose another with --log or PENSTOCK_LOG",
-            ) from error
+        self._catalog = Catalog(self.path)
         self._committed = CommittedTransactions(self._catalog)
 
     # -- topics -------------------------------------------------------------------------------------------------------
@@ -77,8 +72,7 @@ class Log:
         parsed = parse_schema(schema)
         check_topic(name, parsed, chosen)
         directory = self._directory(name)
-        lock = self._files.lock(self.path / LOCK_NAME)
-        try:
+        with disk_errors(f"topic '{name}'"), closing(self._files.lock(self.path / LOCK_NAME)) as lock:
             lock.acquire()
             if self._files.exists(directory / DESCRIPTION_NAME):
                 raise DeclarationError(
@@ -89,8 +83,6 @@ class Log:
             self._catalog.forget_topic(name)
             shutil.rmtree(directory, ignore_errors=True)
             create_topic_files(self._files, directory, name, parsed, chosen)
-        finally:
-            lock.close()
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
@@ -100,15 +92,16 @@ class Log:
             if name not in self._topics:
                 if not NAME_PATTERN.fullmatch(name) or name not in self.topics():
                     raise self._unknown_topic(name)
-                self._topics[name] = Topic(self._files, self._directory(name), self._catalog.outcome)
+                with disk_errors(f"topic '{name}'"):
+                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog.outcome)
             return self._topics[name]
 
     def topics(self) -> list[str]:
         """The names of all topics."""
         directory = self.path / TOPICS_DIRECTORY
-        return [
-            name for name in self._files.names(directory) if self._files.exists(directory / name / DESCRIPTION_NAME)
-        ]
+        with disk_errors(str(self.path)):
+            names = self._files.names(directory)
+            return [name for name in names if self._files.exists(directory / name / DESCRIPTION_NAME)]
 
     def drop_topic(self, name: str) -> None:
         """Remove a topic with all its data and its groups' offsets."""
@@ -151,7 +144,8 @@ class Log:
         self._refuse_after_fork()
         if not NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"producer '{name}': this is not a name for a producer")
-        producer = Producer(self._files, self.path, self._catalog, name)
+        with disk_errors(f"producer '{name}'"):
+            producer = Producer(self._files, self.path, self._catalog, name)
         self._producers.append(producer)
         return producer
 
@@ -236,11 +230,8 @@ def _begin(files: Files, path: Path) -> None:
     """Lay out an empty log. Several processes may do so at once; a crash leaves what the next attempt completes."""
     files.make_directory(path)
     files.sync_directory(path.parent)
-    lock = files.lock(path / LOCK_NAME)
-    try:
+    with closing(files.lock(path / LOCK_NAME)) as lock:
         lock.acquire()
         if not files.exists(path / LOG_NAME):
             files.make_directory(path / TOPICS_DIRECTORY)
             store_document(files, path / LOG_NAME, {})
-    finally:
-        lock.close()

@@ -102,12 +102,20 @@ class Partition:
         self._manifest = manifest
 
     def tail(self) -> Tail:
-        """The tail a reader may go by: its end is what everybody may see, a pending transaction decided."""
+        """The tail a reader may go by: its end is what everybody may see.
+
+        If a transaction is still pending in it, that one was not committed a moment ago, and may be now.
+        """
         tail = self.tail_file.read()
         if tail is None or tail.boot != self.boot:
             return self._recover()
         if tail.pending_transaction and self.outcomes(tail.pending_transaction) is Outcome.COMMITTED:
-            return replace(tail, end_position=tail.pending_position, end_offset=tail.pending_offset)
+            return replace(
+                tail,
+                end_position=tail.pending_position,
+                end_offset=tail.pending_offset,
+                pending_transaction=0,
+            )
         return tail
 
     def settle(self) -> Tail:

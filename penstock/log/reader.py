@@ -5,6 +5,7 @@ A reader only looks. It maps what the tail says is visible, checks every frame i
 
 from __future__ import annotations
 
+import math
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -51,6 +52,7 @@ from penstock.log.wait import Watch
 
 # How much of a segment is mapped at a time, and so about how much one poll returns per partition.
 READ_BYTES = 8 * 1024 * 1024
+UNDECIDED_SECONDS = 0.02
 
 
 class Schemas(Protocol):
@@ -131,7 +133,7 @@ class FrameReader:
 
     def _follow(self, tail: Tail) -> None:
         manifest = self._partition.manifest(tail.generation)
-        if self._file is None or self._manifest is not manifest:
+        if self._file is None or self._manifest is None or self._manifest.generation != manifest.generation:
             self._unless_rewritten(manifest, lambda: self._locate(manifest))
 
     def _advance(self) -> bool:
@@ -356,6 +358,9 @@ class Reader:
         self._readers = {number: FrameReader(self._partitions[number], positions[number]) for number in positions}
         self._turn = 0
         self._watch: Watch | None = None
+        # Whether the last look met a transaction that was not decided yet. Should its process die right after the
+        # commit, nobody will write that tail again, so whoever waits must look again before long.
+        self.undecided = False
 
     @property
     def positions(self) -> dict[int, int]:
@@ -364,18 +369,17 @@ class Reader:
 
     def poll(self, timeout: float | None = 0.0, *, max_bytes: int = READ_BYTES) -> list[Batch]:
         """The next batches, partitions taking turns; waits up to `timeout` seconds (None: for ever) for the first."""
-        deadline = None if timeout is None else clock.monotonic() + timeout
+        deadline = math.inf if timeout is None else clock.monotonic() + timeout
         while True:
             batches = self._look(max_bytes)
-            if batches or timeout == 0.0:
+            left = deadline - clock.monotonic()
+            if batches or left <= 0:
                 return batches
             if self._watch is None:
                 # Watch first and look again, or an append between the two would go unnoticed.
                 self._watch = Watch([self._partitions[number].tail_file.path for number in self._readers])
-                continue
-            left = None if deadline is None else max(0.0, deadline - clock.monotonic())
-            if not self._watch.wait(left):
-                return []
+            else:
+                self._watch.wait(min(left, UNDECIDED_SECONDS) if self.undecided else left)
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -386,12 +390,15 @@ class Reader:
 
     def _look(self, max_bytes: int) -> list[Batch]:
         numbers = list(self._readers)
+        self.undecided = False
         for step in range(len(numbers)):
             number = numbers[(self._turn + step) % len(numbers)]
             partition, reader = self._partitions[number], self._readers[number]
             start = reader.next_offset
             try:
-                frames = reader.read(partition.tail(), max_bytes=max_bytes)
+                tail = partition.tail()
+                self.undecided |= tail.pending_transaction != 0
+                frames = reader.read(tail, max_bytes=max_bytes)
             except DamagedError:
                 self._turn += step + 1  # the others get their turn, should the caller go on
                 raise

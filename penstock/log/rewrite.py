@@ -6,12 +6,13 @@
    which readers take up the new segments.
 4. Remove the old ones.
 
-A crash before 3 leaves drafts, which the next rewrite removes.
+A failure before 3 removes the drafts; a crash leaves them to the next rewrite, which does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.files import Buffer, File
+from penstock.log.files import Buffer, File, disk_errors
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
@@ -141,35 +142,36 @@ def rewrite(
 ) -> Rewritten:
     """Rewrite a partition with the rows that `choose` keeps. `progress` is told of every row that was looked at."""
     partition = writer.partition
-    alone = partition.files.lock(partition.directory / REWRITE_LOCK)
-    alone.acquire()
-    try:
+    with (
+        disk_errors(partition.where),
+        closing(partition.files.lock(partition.directory / REWRITE_LOCK)) as alone,
+        ExitStack() as leftovers,
+    ):
+        alone.acquire()
         _remove_drafts(writer)
+        leftovers.callback(_remove_drafts, writer)
         with writer.exclusive():
             tail = writer.roll()  # 1
             manifest = partition.manifest(tail.generation)
-        keep = choose(
-            _watched(stored_frames(writer, schemas, tail, start=manifest.start_offset, until=tail.end_offset), progress)
-        )
+        start = manifest.start_offset
+        everything = stored_frames(writer, schemas, tail, start=start, until=tail.end_offset)
+        keep = choose(_watched(everything, progress))
+        closed = stored_frames(writer, schemas, tail, start=start, until=manifest.active.base_offset)
         draft = _Draft(writer, schemas, manifest, segment_bytes=segment_bytes, time_column=time_column)
-        for frame in _watched(
-            stored_frames(writer, schemas, tail, start=manifest.start_offset, until=manifest.active.base_offset),
-            progress,
-        ):
+        leftovers.callback(draft.close)
+        for frame in _watched(closed, progress):
             draft.add(frame, keep(frame))  # 2
         segments = draft.finish()
         with writer.exclusive():
             _swap(writer, manifest, segments)  # 3
         _remove(writer, manifest.closed)  # 4
-        return Rewritten(
-            partition.number,
-            sum(segment.rows for segment in manifest.closed),
-            sum(segment.rows for segment in segments),
-            sum(segment.bytes for segment in manifest.closed),
-            sum(segment.bytes for segment in segments),
-        )
-    finally:
-        alone.close()
+    return Rewritten(
+        partition.number,
+        sum(segment.rows for segment in manifest.closed),
+        sum(segment.rows for segment in segments),
+        sum(segment.bytes for segment in manifest.closed),
+        sum(segment.bytes for segment in segments),
+    )
 
 
 def _watched(frames: Iterator[Stored], progress: Progress) -> Iterator[Stored]:
@@ -205,7 +207,6 @@ def _remove(writer: PartitionWriter, segments: Sequence[Segment]) -> None:
     for segment in segments:
         for name in (segment.name, segment.index_name):
             partition.files.remove(partition.directory / name)
-    _remove_drafts(writer)
 
 
 class _Draft:
@@ -254,6 +255,11 @@ class _Draft:
         self._close_segment()
         self._partition.files.sync_directory(self._partition.directory)
         return self._finished
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _close_if_full(self, offset: int) -> None:
         """Segments end only where source segments end, so that each stands for a known range of offsets."""
@@ -327,6 +333,7 @@ class _Draft:
         index = self._partition.files.open(index_path, create=True)
         index.truncate(0)
         index.write_at(0, [self._entries])
+        index.sync()
         index.close()
         self._finished.append(finished)
         self._file, self._segment, self._position = None, None, 0

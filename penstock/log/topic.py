@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
 from penstock.log.ddl import closest, to_ddl
 from penstock.log.description import TopicSettings, load_description, partition_directory, store_description
-from penstock.log.files import Files
+from penstock.log.files import Files, disk_errors
 from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, HEADER_BYTES, Stamp, encode
 from penstock.log.hashing import KeyColumn, hash_keys, partition_of
 from penstock.log.partition import LOCK_NAME, Outcomes, Partition
@@ -32,6 +33,8 @@ from penstock.log.writer import COALESCE_ROWS, PartitionWriter, WriterSettings
 
 # Any second seed: it only has to differ from Spark's 42.
 SECOND_SEED = 7_046_029_254
+# The partitions of one append are written beside each other by at most so many threads.
+MOST_THREADS = 8
 
 Rows = pa.RecordBatch | pa.Table | Sequence[Mapping[str, object]] | Mapping[str, object]
 Start = int | str | datetime | Mapping[int, int]
@@ -49,6 +52,7 @@ class Topic:
         self._partitions: dict[int, Partition] = {}
         self._writers: dict[int, PartitionWriter] = {}
         self._next_partition = 0
+        self._threads: ThreadPoolExecutor | None = None
         self._closed = False
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -79,7 +83,9 @@ class Topic:
 
     def evolve(self, schema: str | pa.Schema) -> pa.Schema:
         """Change the schema: new nullable columns and wider types. Old rows stay and read as the new schema."""
-        with self._guard, self._description_lock():
+        lock_path = self._directory / LOCK_NAME
+        with self._guard, disk_errors(f"topic '{self.name}'"), closing(self._files.lock(lock_path)) as lock:
+            lock.acquire()
             self._load()
             evolved = evolve(self.schema, parse_schema(schema), keys=self.settings.key)
             if evolved != self.schema:
@@ -87,15 +93,6 @@ class Topic:
                 store_description(self._files, self._directory, replace(self.description, schemas=schemas))
                 self._load()
         return self.schema
-
-    @contextmanager
-    def _description_lock(self) -> Iterator[None]:
-        lock = self._files.lock(self._directory / LOCK_NAME)
-        try:
-            lock.acquire()
-            yield
-        finally:
-            lock.close()
 
     def _load(self) -> None:
         self.description = load_description(self._files, self._directory)
@@ -126,21 +123,46 @@ class Topic:
         return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
 
     def store(self, requests: Mapping[int, Request]) -> list[Appended]:
-        """Hand requests to their partitions, one after the other."""
-        stored: list[Appended] = []
-        for number, request in requests.items():
-            try:
-                stored.append(self.writer(number).append(request))
-            except PenstockError as error:
-                if not stored:
-                    raise
-                raise PartlyStoredError(
-                    f"{error.message}. Of {len(requests)} partitions, these had been stored: "
-                    + ", ".join(str(one.partition) for one in stored),
-                    stored=stored,
-                    hint="append as a named producer, or in a transaction, and a repeat stores nothing twice",
-                ) from error
-        return stored
+        """Hand requests to their partitions, all at once: they write and sync beside each other."""
+        if not requests:
+            return []
+        first, *others = requests.items()
+        waiting = [self._pool().submit(self._store, number, request) for number, request in others]
+        outcomes: list[Appended | PenstockError] = [self._store(*first)]
+        outcomes += [one.result() for one in waiting]
+        stored = [one for one in outcomes if isinstance(one, Appended)]
+        errors = [one for one in outcomes if isinstance(one, PenstockError)]
+        if not errors:
+            return stored
+        if not stored:
+            raise errors[0]
+        raise PartlyStoredError(
+            f"{errors[0].message}. Of {len(requests)} partitions, these had been stored: "
+            + ", ".join(str(one.partition) for one in stored),
+            stored=stored,
+            hint="append as a named producer, or in a transaction, and a repeat stores nothing twice",
+        ) from errors[0]
+
+    def _store(self, number: int, request: Request) -> Appended | PenstockError:
+        try:
+            self.prepare(request)
+            return self.writer(number).append(request)
+        except PenstockError as error:
+            return error
+
+    def prepare(self, request: Request) -> None:
+        """Encode a large request before it gets to the lock, so that nobody waits for that."""
+        if request.batch.num_rows > COALESCE_ROWS and request.body is None and not self.settings.versioned:
+            request.body = encode(
+                request.batch, schema_id=request.schema_id, time_column=self.settings.time, flags=request.flags
+            )
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._guard:
+            if self._threads is None:
+                workers = min(self.settings.partitions - 1, MOST_THREADS)
+                self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"penstock-{self.name}")
+            return self._threads
 
     def requests(
         self,
@@ -247,11 +269,7 @@ class Topic:
     def _request(
         self, part: pa.RecordBatch, *, flags: int, stamp: Stamp, expect: int | None, key: str, where: str
     ) -> Request:
-        request = Request(part, len(self._schemas), flags, stamp, expect, key)
-        if part.num_rows > COALESCE_ROWS and not self.settings.versioned:
-            # Large bodies are made here, in the caller's thread, so that nobody waits for it under the lock.
-            request.body = encode(part, schema_id=len(self._schemas), time_column=self.settings.time, flags=flags)
-        size = request.body.length if request.body else _size(part, self.settings.max_batch_bytes)
+        size = HEADER_BYTES + _size(part, self.settings.max_batch_bytes)
         if size > self.settings.max_batch_bytes:
             rows = max(1, part.num_rows * self.settings.max_batch_bytes // size)
             raise RowError(
@@ -259,7 +277,7 @@ class Topic:
                 f"{self.settings.max_batch_bytes} are allowed",
                 hint=f"append at most about {rows} such rows at a time",
             )
-        return request
+        return Request(part, len(self._schemas), flags, stamp, expect, key)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -425,21 +443,23 @@ class Topic:
             if self._closed:
                 raise DeclarationError(f"topic '{self.name}': its log is closed", hint="open the log again")
             if number not in self._partitions:
-                self._partitions[number] = Partition(
-                    self._files,
-                    self._directory / partition_directory(number),
-                    topic=self.name,
-                    topic_id=bytes.fromhex(self.description.id),
-                    number=number,
-                    outcomes=self._outcomes,
-                )
+                with disk_errors(f"topic '{self.name}' partition {number}"):
+                    self._partitions[number] = Partition(
+                        self._files,
+                        self._directory / partition_directory(number),
+                        topic=self.name,
+                        topic_id=bytes.fromhex(self.description.id),
+                        number=number,
+                        outcomes=self._outcomes,
+                    )
             return self._partitions[number]
 
     def writer(self, number: int) -> PartitionWriter:
         partition = self.partition(number)
         with self._guard:
             if number not in self._writers:
-                self._writers[number] = PartitionWriter(partition, self, self._writer_settings())
+                with disk_errors(partition.where):
+                    self._writers[number] = PartitionWriter(partition, self, self._writer_settings())
             return self._writers[number]
 
     def _writer_settings(self) -> WriterSettings:
@@ -453,6 +473,8 @@ class Topic:
         )
 
     def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
         with self._guard:
             for writer in self._writers.values():
                 writer.close()
@@ -472,7 +494,7 @@ def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:
 def _size(batch: pa.RecordBatch, limit: int) -> int:
     """The bytes of a batch, exact where it matters: whole buffers are quicker to count, and never too few."""
     whole = batch.get_total_buffer_size()
-    return HEADER_BYTES + (whole if whole < limit else batch.nbytes)
+    return whole if whole < limit else batch.nbytes
 
 
 def parse_moment(moment: str | datetime, *, where: str) -> int:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError, FencedError, RowError
+from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
 from penstock.log.catalog import Catalog
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, store_offsets
@@ -50,7 +50,9 @@ class CommittedTransactions:
         self._transactions.append(transaction)
         self._partitions.update({id(partition): partition for partition in partitions})
         if len(self._transactions) >= FORGET_EVERY:
-            self.forget()
+            # The transaction is committed whatever happens here; what is not forgotten now is forgotten next time.
+            with suppress(PenstockError, OSError):
+                self.forget()
 
     def forget(self) -> None:
         for partition in self._partitions.values():
@@ -94,6 +96,7 @@ class Transaction:
         """Add rows; they are checked now and stored when the transaction commits."""
         requests = topic.requests(rows, deleted=deleted, partition=partition, expect=expect)
         for number, request in requests.items():
+            topic.prepare(request)
             self._bytes += request.body.length if request.body else request.batch.nbytes
             self.add(topic, number, request)
         if self._bytes > MOST_TRANSACTION_BYTES:
@@ -157,24 +160,39 @@ class Transaction:
     def _commit_locked(self, parts: list[tuple[PartitionWriter, list[Request]]]) -> list[Appended]:
         transaction = secrets.randbits(62) + 1
         staged: list[tuple[PartitionWriter, Staged]] = []
-        touched: list[PartitionWriter] = []
+        touched = [writer for writer, _ in parts]
         try:
             for writer, requests in parts:
-                touched.append(writer)
                 staged.append((writer, writer.stage(requests, transaction=transaction)))  # 2
                 self._refuse_if_any_failed(requests)
             for writer, one in staged:
                 writer.publish_pending(one, transaction)  # 3
             self._record(transaction)  # 4
-        except BaseException:
-            if self._catalog.outcome(transaction) is Outcome.UNRECORDED:
-                for writer in touched:
-                    writer.take_back()
-                raise
+        except BaseException as error:
+            self._undo(transaction, touched, error)
+            raise
         for writer, one in staged:
             writer.publish(one)  # 5
-        self._committed.add(transaction, [writer.partition for writer, _ in staged])
+        self._committed.add(transaction, [writer.partition for writer in touched])
         return [request.result for _, requests in parts for request in requests if request.result is not None]
+
+    def _undo(self, transaction: int, touched: Sequence[PartitionWriter], error: BaseException) -> None:
+        """Take everything back, unless the transaction is committed all the same, or may be.
+
+        Where its record may or may not be on disk, the pending ends stay: whoever opens the log next decides them by
+        what the catalogue says then, and until then nobody here writes behind them.
+        """
+        try:
+            committed = self._catalog.outcome(transaction) is Outcome.COMMITTED
+        except PenstockError:
+            for writer in touched:
+                writer.give_up(f"the outcome of a transaction is unknown ({error})")
+            return
+        if not committed:
+            for writer in touched:
+                # One that cannot take back has stopped for good, and the next opening does it. The others still can.
+                with suppress(PenstockError):
+                    writer.take_back()
 
     @staticmethod
     def _refuse_if_any_failed(requests: Sequence[Request]) -> None:

@@ -7,6 +7,7 @@ its instances are used up, waiting falls back to looking every few milliseconds.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import select
 import time
@@ -25,11 +26,11 @@ class Watch:
         self._descriptor = _inotify(self._paths)
         self._seen = [] if self._descriptor is not None else self._times()
 
-    def wait(self, timeout: float | None) -> bool:
-        """Return True as soon as something changed, False after `timeout` seconds (None: wait for ever)."""
+    def wait(self, timeout: float) -> bool:
+        """Return True as soon as something changed, False after `timeout` seconds, which may be infinite."""
         if self._descriptor is None:
             return self._look_until(timeout)
-        ready, _, _ = select.select([self._descriptor], [], [], timeout)
+        ready, _, _ = select.select([self._descriptor], [], [], None if math.isinf(timeout) else timeout)
         if ready:
             os.read(self._descriptor, 65536)
         return bool(ready)
@@ -42,10 +43,10 @@ class Watch:
     def _times(self) -> list[int]:
         return [path.stat().st_mtime_ns for path in self._paths]
 
-    def _look_until(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _look_until(self, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
         while (times := self._times()) == self._seen:
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(LOOK_EVERY_SECONDS)
         self._seen = times

@@ -13,7 +13,6 @@ A crash before 5 leaves bytes nobody was told about; the next to take the lock c
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ import pyarrow as pa
 
 from penstock.errors import ConflictError, DeclarationError, PenstockError, UnavailableError, UnknownOutcomeError
 from penstock.log.active import ActiveSegment
+from penstock.log.files import NO_SPACE, disk_errors
 from penstock.log.frame import VERSION_COLUMN, VERSIONS, Body, decode, encode
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
@@ -36,7 +36,6 @@ from penstock.log.versions import Keys, KeyVersions
 
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
 COALESCE_ROWS = 1024
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,9 @@ class PartitionWriter:
                         f"{self.partition.where}: the topic was dropped",
                         hint="open the log again, and create the topic",
                     )
-                yield self._caught_up()
+                with disk_errors(self.partition.where):
+                    active = self._caught_up()
+                yield active
             finally:
                 self._lock.release()
 
@@ -157,7 +158,7 @@ class PartitionWriter:
     def publish(self, staged: Staged) -> None:
         """Step 5, under `exclusive`."""
         if staged.frames:
-            self._announce(lambda: self._active.publish(staged.tail, staged.frames))
+            self._do("publishing", lambda: self._active.publish(staged.tail, staged.frames))
             self._active.state.producers.update(staged.producers)
         for request, answer in staged.answers:
             request.result = answer
@@ -174,14 +175,23 @@ class PartitionWriter:
             pending_position=staged.tail.end_position,
             pending_offset=staged.tail.end_offset,
         )
-        self._announce(lambda: self._active.announce(pending))
+        self._do("publishing", lambda: self._active.announce(pending))
 
     def take_back(self) -> None:
-        """Undo steps 3 to 5 of a transaction that will not commit, under `exclusive`."""
+        """Undo steps 3 to 5 of a transaction that will not commit, under `exclusive`.
+
+        Where this writer has failed or let go of its files, the next to take the lock does it.
+        """
         self._versions = None
+        if self._held is None or self._failure is not None:
+            return
         plain = replace(self._active.tail, pending_transaction=0, pending_position=0, pending_offset=0)
-        self._announce(lambda: self._active.announce(plain))
+        self._do("publishing", lambda: self._active.announce(plain))
         self._cut(plain.end_position)
+
+    def give_up(self, why: str) -> None:
+        """Leave everything as it is on disk, and refuse to go on: the next opening will know more."""
+        self._failure = why
 
     def mark_of(self, producer: int) -> Mark | None:
         """How far a named producer has come here, as of now."""
@@ -206,9 +216,13 @@ class PartitionWriter:
     def _caught_up(self) -> ActiveSegment:
         if self._held is not None and self._held.matches(self.partition.tail_file.read()):
             return self._held
-        settled = self.partition.settle()
-        if self._held is None or not self._held.follow(settled):
-            self._reopen(settled)
+        try:
+            settled = self.partition.settle()
+            if self._held is None or not self._held.follow(settled):
+                self._reopen(settled)
+        except BaseException:
+            self._let_go()  # it may be half caught up
+            raise
         return self._active
 
     def _reopen(self, tail: Tail) -> None:
@@ -323,17 +337,15 @@ class PartitionWriter:
         self._sync()
 
     def _sync(self) -> None:
-        try:
-            self._active.file.sync()
-            self.syncs += 1
-        except OSError as error:
-            raise self._fail("syncing", error) from error
+        self._do("syncing", self._active.file.sync)
+        self.syncs += 1
 
-    def _announce(self, publish: Callable[[], None]) -> None:
+    def _do(self, doing: str, step: Callable[[], None]) -> None:
+        """Take a step that cannot be undone. If it fails, this writer has come to its end."""
         try:
-            publish()
+            step()
         except OSError as error:
-            raise self._fail("publishing", error) from error
+            raise self._fail(doing, error) from error
 
     def _disk_full(self, needed: str) -> UnavailableError:
         return UnavailableError(
@@ -378,7 +390,7 @@ class PartitionWriter:
         manifest = partition.manifest(tail.generation)
         if tail.end_offset == manifest.active.base_offset:
             return tail
-        self._sync()  # 1
+        self._do("syncing", self._active.sync)  # 1
         fresh = Segment(segment_name(tail.end_offset, manifest.generation + 1), tail.end_offset, max_time=tail.max_time)
         segments = (*manifest.closed, _closed(manifest.active, tail), fresh)
         kept = segments[expired(segments, self._settings.retention, now=self._now(tail)) :]
@@ -401,8 +413,9 @@ class PartitionWriter:
             durable_position=end,
             durable_offset=fresh.base_offset,
         )
-        self._announce(lambda: self._active.announce(rolled))  # 4
-        self._reopen(rolled)  # 5
+        self._do("publishing", lambda: self._active.announce(rolled))  # 4
+        with disk_errors(partition.where):
+            self._reopen(rolled)  # 5
         return rolled
 
     def expire(self) -> int:
@@ -423,7 +436,7 @@ class PartitionWriter:
         they remember, and all look at what is on disk.
         """
         announced = replace(self._active.tail, generation=manifest.generation)
-        self._announce(lambda: self._active.announce(announced))
+        self._do("publishing", lambda: self._active.announce(announced))
         try:
             self.partition.replace_manifest(manifest)
         except BaseException as error:

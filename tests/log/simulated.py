@@ -1,7 +1,7 @@
 """A disk made of dicts that can lose its power, fill up, and fail; the log's real code runs on it unchanged.
 
-A file is what the processes see (`live`), what the platter holds (`platter`), and the operations in between that no sync
-has covered. A power loss leaves every touched sector as it was at some moment since the last sync, each sector at a
+A file is what the processes see (`live`), what the platter holds (`platter`), and the operations in between that no
+sync has covered. A power loss leaves every touched sector as it was at some moment since the last sync, each at a
 moment of its own, under a size of yet another moment. Names are the same: a change of a folder that was not synced
 may or may not have happened. The disk is on one machine; several processes may share it.
 """
@@ -285,7 +285,7 @@ class SimulatedDisk:
         survivors: dict[int, _Inode] = {}
         for path, folder in machine.folders.items():
             names = folder.after_power_loss(rng)
-            for name, inode in names.items():
+            for inode in names.values():
                 if id(inode) not in survivors:
                     content = inode.after_power_loss(rng)
                     survivors[id(inode)] = _Inode(bytearray(content), content, content)

@@ -20,39 +20,48 @@ class Durability(StrEnum):
     OS = "os"
 
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the new topic.")]
+Schema = Annotated[
+    str,
+    typer.Option(metavar="DDL", help="Its columns, as Spark writes them: 'id bigint not null, amount double'."),
+]
+Key = Annotated[str | None, typer.Option(metavar="A,B", help="The columns whose values decide a row's partition.")]
+Time = Annotated[str | None, typer.Option(metavar="COLUMN", help="The timestamp at which a row happened.")]
+Partitions = Annotated[int, typer.Option(metavar="N", help="How many partitions; it cannot be changed later.")]
+When = Annotated[
+    Durability,
+    typer.Option(help="fsync: acknowledged rows are on disk. os: they survive a crash of the process only."),
+]
+Versioned = Annotated[bool, typer.Option("--versioned", help="Number the events of each key, for conditional appends.")]
+Retain = Annotated[
+    float | None,
+    typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
+]
+RetainBytes = Annotated[
+    int | None,
+    typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
+]
+SegmentBytes = Annotated[
+    int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'.")
+]
+MaxBatchBytes = Annotated[
+    int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="The largest append: '64 MiB'.")
+]
+
+
 @command
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new topic.")],
-    schema: Annotated[
-        str,
-        typer.Option(metavar="DDL", help="Its columns, as Spark writes them: 'id bigint not null, amount double'."),
-    ],
-    key: Annotated[
-        str | None, typer.Option(metavar="A,B", help="The columns whose values decide a row's partition.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="The timestamp at which a row happened.")] = None,
-    partitions: Annotated[int, typer.Option(metavar="N", help="How many partitions; it cannot be changed later.")] = 1,
-    durability: Annotated[
-        Durability,
-        typer.Option(help="fsync: acknowledged rows are on disk. os: they survive a crash of the process only."),
-    ] = Durability.FSYNC,
-    versioned: Annotated[
-        bool, typer.Option("--versioned", help="Number the events of each key, for conditional appends.")
-    ] = False,
-    retain: Annotated[
-        float | None,
-        typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
-    ] = None,
-    retain_bytes: Annotated[
-        int | None,
-        typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
-    ] = None,
-    segment_bytes: Annotated[
-        int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'.")
-    ] = None,
-    max_batch_bytes: Annotated[
-        int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="The largest append: '64 MiB'.")
-    ] = None,
+    name: Name,
+    schema: Schema,
+    key: Key = None,
+    time: Time = None,
+    partitions: Partitions = 1,
+    durability: When = Durability.FSYNC,
+    versioned: Versioned = False,
+    retain: Retain = None,
+    retain_bytes: RetainBytes = None,
+    segment_bytes: SegmentBytes = None,
+    max_batch_bytes: MaxBatchBytes = None,
     log: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:

@@ -80,14 +80,15 @@ def _print_schema(topic: Topic) -> None:
     print_table(
         ("column", "type", "null", "comment"),
         [
-            (field.name, type_ddl(field.type), "yes" if field.nullable else "no", comment_of(field))
+            (field.name, type_ddl(field.type), "yes" if field.nullable else "no", comment_of(field) or "")
             for field in topic.schema
         ],
     )
     say()
-    for number, text in enumerate(topic.description.schemas, start=1):
-        if len(topic.description.schemas) > 1:
-            say(f"schema {number}: {text}")
+    versions = topic.description.schemas
+    if len(versions) > 1:
+        print_table(("version", "schema"), enumerate(versions, start=1))
+        say()
 
 
 def _print_settings(log: Log, topic: Topic) -> None:

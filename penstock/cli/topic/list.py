@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
 from penstock.cli.output import print_json, print_table, say
 from penstock.units import format_size
+
+if TYPE_CHECKING:
+    from penstock.log import Topic
 
 
 @command
@@ -13,31 +18,40 @@ def list_topics(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """List the topics with their sizes."""
     with open_log(log) as opened:
         topics = [opened.topic(name) for name in opened.topics()]
-        rows = [
-            {
-                "topic": topic.name,
-                "partitions": topic.settings.partitions,
-                "rows": sum(one.rows for one in topic.statistics()),
-                "bytes": sum(one.bytes for one in topic.statistics()),
-                "key": list(topic.settings.key),
-                "time": topic.settings.time,
-            }
-            for topic in topics
-        ]
+        sizes = [_size(topic) for topic in topics]
     if as_json:
-        print_json({"topics": rows})
-    elif not rows:
+        print_json({"topics": [_document(*pair) for pair in zip(topics, sizes, strict=True)]})
+    elif not topics:
         say(f"no topics in {log}")
     else:
-        columns = ("topic", "partitions", "rows", "size", "key", "time")
         print_table(
-            columns,
+            ("topic", "partitions", "rows", "size", "key", "time"),
             [
-                (*list(row.values())[:3], format_size(int(str(row["bytes"]))), _joined(row["key"]), row["time"])
-                for row in rows
+                (
+                    topic.name,
+                    topic.settings.partitions,
+                    rows,
+                    format_size(size),
+                    ",".join(topic.settings.key) or None,
+                    topic.settings.time,
+                )
+                for topic, (rows, size) in zip(topics, sizes, strict=True)
             ],
         )
 
 
-def _joined(names: object) -> str | None:
-    return ",".join(names) if isinstance(names, list) and names else None
+def _size(topic: Topic) -> tuple[int, int]:
+    """The rows and the bytes of a topic."""
+    parts = topic.statistics()
+    return sum(one.rows for one in parts), sum(one.bytes for one in parts)
+
+
+def _document(topic: Topic, size: tuple[int, int]) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "partitions": topic.settings.partitions,
+        "rows": size[0],
+        "bytes": size[1],
+        "key": topic.settings.key,
+        "time": topic.settings.time,
+    }

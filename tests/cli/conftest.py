@@ -1,0 +1,69 @@
+"""What tests of commands use: the commands in this process, and the program in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock import Log
+from penstock.cli import app
+
+ORDERS = "order_id bigint not null, country string, amount decimal(10,2), placed_at timestamp"
+PROGRAM = [sys.executable, "-c", "from penstock.cli import main; main()"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the log is, for every command of the test."""
+    monkeypatch.setenv("PENSTOCK_LOG", str(tmp_path / "log"))
+    monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def run(folder: Path) -> Callable[..., Result]:
+    """Runs a command in this process."""
+    return lambda *args, stdin=None: CliRunner().invoke(app, list(args), input=stdin)
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the program in a process of its own; what still runs at the end of the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str, **options: Any) -> subprocess.Popen[str]:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen([*PROGRAM, *args], text=True, env=dict(os.environ), **{**pipes, **options})
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def log(folder: Path) -> Iterator[Log]:
+    """The log, opened by the test itself."""
+    with Log(folder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def orders(run: Callable[..., Result]) -> str:
+    """A topic `orders` with two partitions and three rows."""
+    assert run("topic", "create", "orders", "--schema", ORDERS, "--key", "order_id", "--partitions", "2").exit_code == 0
+    rows = "".join(
+        f'{{"order_id": {number}, "country": "{country}", "amount": {number}.50, "placed_at": "2026-01-0{number}"}}\n'
+        for number, country in ((1, "DE"), (2, "FR"), (3, "DE"))
+    )
+    assert run("produce", "orders", stdin=rows).exit_code == 0
+    return "orders"

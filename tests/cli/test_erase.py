@@ -1,0 +1,41 @@
+"""`penstock erase`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import Result
+
+from penstock import Log
+
+
+def test_the_rows_of_a_key_are_gone_and_their_bytes_too(run: Callable[..., Result], log: Log, folder: Path) -> None:
+    topic = log.create_topic("t", "email string, note string", key="email")
+    topic.append([{"email": "ann@example.org", "note": "secret of ann"}, {"email": "bob@example.org", "note": "b"}])
+    result = run("erase", "t", "--key", "ann@example.org", "--yes")
+    assert result.exit_code == 0
+    assert "erased email=ann@example.org from 't': 1 row removed" in result.stdout
+    assert topic.read()["email"].to_pylist() == ["bob@example.org"]
+    assert not any(b"secret of ann" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_it_asks_first_and_no_changes_nothing(run: Callable[..., Result], log: Log) -> None:
+    topic = log.create_topic("t", "id int", key="id")
+    topic.append({"id": 1})
+    result = run("erase", "t", "--key", "1", stdin="n\n")
+    assert result.exit_code == 1
+    assert "Erase all rows of id=1 from 't'? They cannot be restored." in result.output
+    assert topic.read().num_rows == 1
+    assert run("erase", "t", "--key", "1", stdin="y\n").exit_code == 0
+    assert topic.read().num_rows == 0
+
+
+def test_a_key_of_several_columns_names_each(run: Callable[..., Result], log: Log) -> None:
+    topic = log.create_topic("t", "shop string, id int", key=("shop", "id"), partitions=4)
+    topic.append([{"shop": shop, "id": number} for shop in "ab" for number in (1, 2)])
+    result = run("erase", "t", "--key", "shop=a", "--key", "id=1", "--yes", "--json")
+    assert json.loads(result.stdout)["rows_removed"] == 1
+    assert topic.read().num_rows == 3
+    assert run("erase", "t", "--key", "shop=a", "--yes").exit_code == 1
