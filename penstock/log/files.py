@@ -106,11 +106,13 @@ def write_durably(files: Files, path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def disk_errors(where: str) -> Iterator[None]:
-    """Say in the user's words what the operating system refuses in this block."""
+def disk_errors(where: str, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """Say in the user's words what the operating system refuses in this block. `but` is left to the caller."""
     try:
         yield
     except OSError as error:
+        if isinstance(error, but):
+            raise
         raise refused(where, error) from error
 
 

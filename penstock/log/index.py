@@ -74,9 +74,10 @@ def decode_entries(raw: bytes) -> list[Entry] | None:
 
 
 def load_index(files: Files, path: Path) -> list[Entry] | None:
+    """The index, or None when it is missing, damaged or cannot be read: then readers go without."""
     try:
         return decode_entries(files.read(path))
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

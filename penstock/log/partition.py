@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import DamagedError, PenstockError, UnavailableError
-from penstock.log.files import File, Files
+from penstock.log.files import File, Files, disk_errors
 from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
 from penstock.log.manifest import Manifest, Segment, load_manifest, segment_name, store_manifest
 from penstock.log.recovery import Outcome, settled_tail
@@ -90,7 +90,8 @@ class Partition:
     def manifest(self, generation: int | None = None) -> Manifest:
         """The manifest; the one kept in memory serves as long as it is of the wanted generation."""
         if self._manifest is None or self._manifest.generation != generation:
-            self._manifest = load_manifest(self.files, self.directory)
+            with disk_errors(self.where):
+                self._manifest = load_manifest(self.files, self.directory)
         return self._manifest
 
     def forget_manifest(self) -> None:
@@ -144,7 +145,8 @@ class Partition:
     def open_segment(self, segment: Segment) -> File:
         path = self.directory / segment.name
         try:
-            file = self.files.open(path)
+            with disk_errors(self.where, but=FileNotFoundError):
+                file = self.files.open(path)
         except FileNotFoundError:
             raise DamagedError(
                 f"{self.where}: segment {segment.name} is missing; "

@@ -162,9 +162,13 @@ def rewrite(
         for frame in _watched(closed, progress):
             draft.add(frame, keep(frame))  # 2
         segments = draft.finish()
-        with writer.exclusive():
-            _swap(writer, manifest, segments)  # 3
-        _remove(writer, manifest.closed)  # 4
+        try:
+            with writer.exclusive():
+                _swap(writer, manifest, segments)  # 3
+            _remove(writer, manifest.closed)  # 4
+        except BaseException:
+            writer.let_go()  # the next opening removes what is left over, be it the old segments or the new
+            raise
     return Rewritten(
         partition.number,
         sum(segment.rows for segment in manifest.closed),

@@ -198,6 +198,11 @@ class PartitionWriter:
         with self.exclusive() as active:
             return active.state.producers.get(producer)
 
+    def let_go(self) -> None:
+        """Close the files. The next append opens them again, and first removes what unfinished steps left."""
+        with self._busy:
+            self._let_go()
+
     def close(self) -> None:
         # Saved versions only spare the next process a scan: not being able to is no reason to fail.
         with suppress(PenstockError, OSError):
@@ -426,7 +431,9 @@ class PartitionWriter:
             if gone:
                 kept = manifest.segments[gone:]
                 self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))
-                self.partition.remove_garbage(self.partition.manifest(active.tail.generation))
+                self._let_go()  # opening again removes the files
+                with disk_errors(self.partition.where):
+                    self._caught_up()
             return gone
 
     def replace_manifest(self, manifest: Manifest) -> None:

@@ -178,6 +178,7 @@ def test_mistakes_are_told_in_our_words_first(spark: SparkSession, log: Log) -> 
         assert "Traceback" not in said
 
 
+@pytest.mark.usefixtures("spark")  # where that one cannot start, this one cannot
 def test_a_fresh_session_knows_the_format_without_registering_it(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         log.create_topic("orders", "id bigint").append([{"id": 1}, {"id": 2}])
@@ -188,7 +189,6 @@ spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fals
 orders = spark.read.format("penstock").option("log", sys.argv[1]).load("orders")
 orders.selectExpr("id + 10 as id").write.format("penstock").option("log", sys.argv[1]).mode("append").save("orders")
 """
-    pytest.importorskip("pyspark")
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "log")],
         capture_output=True,

@@ -87,7 +87,11 @@ def test_a_batch_that_spark_repeats_is_stored_once(spark: SparkSession, log: Log
     copy(frame, log, "out", checkpoint)
     before = out.ends()
     assert numbers(log, "out") == list(range(3000))
-    # As if the driver had died after our commit and before Spark's own.
+    # As if the driver had died after our commit and before Spark's own, and tasks had left files.
+    (producer,) = log.producers().values()
+    forgotten = log.path / "staging" / "streams" / producer / "forgotten"
+    forgotten.mkdir(parents=True)
+    (forgotten / "1.frames").touch()
     commits = checkpoint / "commits"
     (commits / "1").unlink()
     (commits / ".1.crc").unlink(missing_ok=True)

@@ -268,7 +268,7 @@ def run_rounds(nursery: Nursery, folder: Path, sights: list[dict[str, Any]], *, 
 def test_a_kill_before_a_sample_of_all_calls_leaves_a_log_that_equals_the_model(
     faulty: Nursery, tmp_path: Path, sights: list[dict[str, Any]]
 ) -> None:
-    run_rounds(faulty, tmp_path, sights, every=7)
+    run_rounds(faulty, tmp_path, sights, every=9)
 
 
 @pytest.mark.long

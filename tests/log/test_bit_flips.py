@@ -113,9 +113,9 @@ def check_flip(stored: Stored, seed: int) -> None:
                 assert path.name == "topic.json"
                 return
             assert path.name != "topic.json", "a damaged description was believed"
+            check_verify(topic, path, byte, victim)  # first: readers put indexes right
             check_reading(topic, stored, victim)
             check_times(topic, stored, rng, victim)
-            check_verify(topic, path, byte, victim)
             check_writing(log, topic, victim)
     finally:
         stored.restore()
