@@ -17,7 +17,7 @@ from penstock.log.index import load_index
 from penstock.log.partition import Partition
 
 MEBIBYTE = 1024 * 1024
-# A task costs Spark some 10 ms, so smaller splits cost more than they spread; above, tasks end unevenly.
+# Bounds, chosen and not measured: a task costs Spark something whatever it does, and a few large ones end unevenly.
 LEAST_SPLIT_BYTES = 4 * MEBIBYTE
 MOST_SPLIT_BYTES = 32 * MEBIBYTE
 # How many splits a read is cut into where their size allows it.

@@ -29,9 +29,9 @@ _METADATA_TYPES: dict[str, pa.DataType] = {
     "_version": pa.int64(),
 }
 METADATA = pa.schema(_METADATA_TYPES)
-# Spark pays for each Arrow batch, so small frames are put together up to this; larger ones are passed on uncopied.
+# Small frames are put together up to this, so that Spark has few Arrow batches; larger ones are passed on uncopied.
 LEAST_ROWS = 8 * 1024
-# And very large ones in pieces, so that Python and the JVM work at the same time and the rows stay in the caches.
+# And very large ones in pieces, to bound what Python and the JVM hold at a time. Larger pieces were not clearly faster.
 MOST_ROWS = 64 * 1024
 
 

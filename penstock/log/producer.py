@@ -7,18 +7,17 @@ opening takes that lock alone: when `open` has returned, nothing of an earlier e
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyarrow as pa
 
 from penstock.errors import DeclarationError, FencedError
 from penstock.log.catalog import Catalog
 from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
+from penstock.log.intake import Marks, Rows
 from penstock.log.plan import Appended
-from penstock.log.topic import Rows, Topic
+from penstock.log.topic import Topic
 
 PRODUCERS_DIRECTORY = "producers"
 
@@ -47,7 +46,7 @@ class Producer:
         rows: Rows,
         *,
         sequence: int | None = None,
-        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        deleted: Marks | None = None,
     ) -> list[Appended]:
         """Store rows once. A `sequence` at or below the last one stored is a repeat: acknowledged, not stored again.
 

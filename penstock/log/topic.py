@@ -12,31 +12,28 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
 from penstock.log.ddl import closest, to_ddl
 from penstock.log.description import TopicSettings, load_description, partition_directory, store_description
 from penstock.log.files import Files, disk_errors
-from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, HEADER_BYTES, Stamp, encode
-from penstock.log.hashing import KeyColumn, hash_keys, partition_of
+from penstock.log.frame import ANONYMOUS, Stamp, encode
+from penstock.log.hashing import hash_keys, partition_of
+from penstock.log.intake import Intake, Marks, Rows
 from penstock.log.partition import LOCK_NAME, Outcomes, Partition
 from penstock.log.plan import Appended, Request
 from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read_batches
 from penstock.log.retention import Retention
 from penstock.log.rewrite import Choose, Progress, Rewritten, all_but, last_of_each_key, rewrite
-from penstock.log.rows import batch_to_schema, rows_to_batch
+from penstock.log.rows import rows_to_batch
 from penstock.log.schema import conform, evolve, parse_schema
 from penstock.log.verify import Statistics, Verified, partition_statistics, verify_partition
 from penstock.log.versions import Keys
 from penstock.log.writer import COALESCE_ROWS, PartitionWriter, WriterSettings
 
-# Any second seed: it only has to differ from Spark's 42.
-SECOND_SEED = 7_046_029_254
 # The partitions of one append are written beside each other by at most so many threads.
 MOST_THREADS = 8
 
-Rows = pa.RecordBatch | pa.Table | Sequence[Mapping[str, object]] | Mapping[str, object]
 Start = int | str | datetime | Mapping[int, int]
 
 
@@ -104,7 +101,7 @@ class Topic:
         self,
         rows: Rows,
         *,
-        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        deleted: Marks | None = None,
         partition: int | None = None,
         expect: int | None = None,
     ) -> list[Appended]:
@@ -119,7 +116,7 @@ class Topic:
 
     def delete(self, keys: Rows) -> list[Appended]:
         """Store delete markers for these keys: rows of which only the key (and the event time, if given) counts."""
-        batch = self._batch(keys, where=f"topic '{self.name}'", deletes=True)
+        batch = Intake(self.name, self.schema, self.settings).batch(keys, deletes=True)
         return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
 
     def store(self, requests: Mapping[int, Request]) -> list[Appended]:
@@ -168,86 +165,33 @@ class Topic:
         self,
         rows: Rows,
         *,
-        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        deleted: Marks | None = None,
         partition: int | None = None,
         expect: int | None = None,
         stamp: Stamp = ANONYMOUS,
     ) -> dict[int, Request]:
-        """Check rows and sort them by partition. Everything that can be wrong with them is found here."""
-        where = f"topic '{self.name}'"
-        marks = None if deleted is None else pa.array(deleted, type=pa.bool_())
-        batch = self._batch(rows, where=where, deletes=marks is not None)
-        if marks is not None and len(marks) != batch.num_rows:
-            raise RowError(f"{where}: {len(marks)} delete marks were given for {batch.num_rows} rows")
-        self._check_rows(batch, marks, where)
-        key = self._only_key(batch, expect, where) if expect is not None else ""
+        """Check rows and sort them by partition: what `store` and transactions take."""
+        schemas = self._schemas
+        intake = Intake(self.name, schemas[-1], self.settings)
+        batch, flags = intake.checked(rows, deleted)
+        key = intake.only_key(batch, expect) if expect is not None else ""
         if batch.num_rows == 0:
             return {}
-        flags = 0
-        if marks is not None and pc.any(marks).as_py():
-            flags = DELETES
-            batch = batch.append_column(DELETED_COLUMN, marks)
-        parts = self._split(batch, partition, stamp)
-        return {
-            number: self._request(part, flags=flags, stamp=stamp, expect=expect, key=key, where=where)
-            for number, part in parts.items()
-        }
+        parts = self._split(intake, batch, partition, stamp)
+        for part in parts.values():
+            intake.check_size(part)
+        return {number: Request(part, len(schemas), flags, stamp, expect, key) for number, part in parts.items()}
 
-    def _batch(self, rows: Rows, *, where: str, deletes: bool) -> pa.RecordBatch:
-        schema = self.schema
-        if deletes:
-            # A delete needs only its key, so nothing else may be demanded of it.
-            schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
-        if isinstance(rows, pa.RecordBatch | pa.Table):
-            return batch_to_schema(rows, schema, where=where)
-        return rows_to_batch([rows] if isinstance(rows, Mapping) else rows, schema, where=where)
-
-    def _check_rows(self, batch: pa.RecordBatch, marks: pa.BooleanArray | None, where: str) -> None:
-        if marks is not None and not self.settings.key:
-            raise RowError(f"{where}: rows cannot be deleted; the topic has no key")
-        for name in self.settings.key:
-            _refuse_null(batch, name, f"{where}: the key column '{name}' is null")
-        if self.settings.time is not None:
-            alive = batch if marks is None else batch.filter(pc.invert(marks))
-            _refuse_null(alive, self.settings.time, f"{where}: the event time '{self.settings.time}' is null")
-
-    def _only_key(self, batch: pa.RecordBatch, expect: int, where: str) -> str:
-        if not self.settings.versioned:
-            raise DeclarationError(
-                f"{where}: its keys have no versions, so an append cannot depend on one",
-                hint="create the topic with versioned=True",
-            )
-        if expect < 0 or batch.num_rows == 0:
-            raise RowError(f"{where}: a conditional append needs rows and an expected version of 0 or more")
-        keys = batch.select(list(self.settings.key))
-        if any(pc.count_distinct(column).as_py() != 1 for column in keys.columns):
-            raise RowError(f"{where}: a conditional append is for the events of one key; found several")
-        values = [str(column[0].as_py()) for column in keys.columns]
-        return f"'{values[0]}'" if len(values) == 1 else f"({', '.join(values)})"
-
-    def _split(self, batch: pa.RecordBatch, partition: int | None, stamp: Stamp) -> dict[int, pa.RecordBatch]:
-        """The rows of each partition, in their order."""
-        count = self.settings.partitions
+    def _split(
+        self, intake: Intake, batch: pa.RecordBatch, partition: int | None, stamp: Stamp
+    ) -> dict[int, pa.RecordBatch]:
+        """By key; without one the whole batch goes to the partition that was asked for, or that is next."""
         if partition is not None:
             self._check_partition(partition)
             if self.settings.key:
                 raise DeclarationError(f"topic '{self.name}': its key decides the partition; none may be given")
             return {partition: batch}
-        if count == 1:
-            return {0: batch}
-        if not self.settings.key:
-            return {self._turn(stamp): batch}
-        numbers = partition_of(hash_keys(self._key_columns(batch)), count)
-        if batch.num_rows == 1:
-            return {int(numbers[0]): batch}
-        order = np.argsort(numbers, kind="stable")
-        bounds = np.searchsorted(numbers[order], np.arange(count + 1))
-        ordered = batch.take(order)
-        return {
-            number: ordered.slice(int(bounds[number]), int(bounds[number + 1] - bounds[number]))
-            for number in range(count)
-            if bounds[number] < bounds[number + 1]
-        }
+        return intake.split(batch) if self.settings.key else {self._turn(stamp): batch}
 
     def _turn(self, stamp: Stamp) -> int:
         """Which partition is next. A repeat of a producer's sequence must go where the first attempt went."""
@@ -258,26 +202,9 @@ class Topic:
             self._next_partition = (turn + 1) % self.settings.partitions
         return turn
 
-    def _key_columns(self, batch: pa.RecordBatch) -> list[KeyColumn]:
-        return [batch.column(name) for name in self.settings.key]
-
     def keys_of(self, batch: pa.RecordBatch) -> Keys:
-        columns = self._key_columns(batch)
-        first, second = hash_keys(columns), hash_keys(columns, seed=SECOND_SEED)
-        return Keys(first.view(np.uint64), second.view(np.uint64))
-
-    def _request(
-        self, part: pa.RecordBatch, *, flags: int, stamp: Stamp, expect: int | None, key: str, where: str
-    ) -> Request:
-        size = HEADER_BYTES + _size(part, self.settings.max_batch_bytes)
-        if size > self.settings.max_batch_bytes:
-            rows = max(1, part.num_rows * self.settings.max_batch_bytes // size)
-            raise RowError(
-                f"{where}: a batch of {part.num_rows} rows has {size} bytes for one partition; "
-                f"{self.settings.max_batch_bytes} are allowed",
-                hint=f"append at most about {rows} such rows at a time",
-            )
-        return Request(part, len(self._schemas), flags, stamp, expect, key)
+        """The keys of stored rows, told apart by two hashes."""
+        return Intake(self.name, self.schema, self.settings).keys_of(batch)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -482,19 +409,6 @@ class Topic:
                 partition.close()
             self._writers, self._partitions = {}, {}
             self._closed = True
-
-
-def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:
-    column = batch.column(name)
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise RowError(f"{problem} in row {row}", hint="give every row a value for it")
-
-
-def _size(batch: pa.RecordBatch, limit: int) -> int:
-    """The bytes of a batch, exact where it matters: whole buffers are quicker to count, and never too few."""
-    whole = batch.get_total_buffer_size()
-    return whole if whole < limit else batch.nbytes
 
 
 def parse_moment(moment: str | datetime, *, where: str) -> int:

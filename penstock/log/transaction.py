@@ -20,17 +20,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 
-import pyarrow as pa
-
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
 from penstock.log.catalog import Catalog
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, store_offsets
+from penstock.log.intake import Marks, Rows
 from penstock.log.partition import Partition
 from penstock.log.plan import Appended, Request, Staged
 from penstock.log.producer import Producer
 from penstock.log.recovery import Outcome
-from penstock.log.topic import Rows, Topic
+from penstock.log.topic import Topic
 from penstock.log.writer import PartitionWriter
 
 MOST_TRANSACTION_BYTES = 512 * 1024 * 1024
@@ -89,7 +88,7 @@ class Transaction:
         topic: Topic,
         rows: Rows,
         *,
-        deleted: Sequence[bool] | pa.BooleanArray | None = None,
+        deleted: Marks | None = None,
         partition: int | None = None,
         expect: int | None = None,
     ) -> None:

@@ -21,18 +21,18 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, DeclarationError, PenstockError, UnavailableError, UnknownOutcomeError
+from penstock.errors import DeclarationError, PenstockError, UnavailableError, UnknownOutcomeError
 from penstock.log.active import ActiveSegment
 from penstock.log.files import NO_SPACE, disk_errors
-from penstock.log.frame import VERSION_COLUMN, VERSIONS, Body, decode, encode
+from penstock.log.frame import VERSIONS, Body, encode
 from penstock.log.manifest import Manifest, Segment, segment_name
+from penstock.log.numbering import KeysOf, Numbering
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
 from penstock.log.plan import Appended, Plan, Request, Staged
-from penstock.log.reader import FrameReader, Schemas
+from penstock.log.reader import Schemas
 from penstock.log.retention import Retention, expired
 from penstock.log.segment import Preface
 from penstock.log.tail import Tail
-from penstock.log.versions import Keys, KeyVersions
 
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
 COALESCE_ROWS = 1024
@@ -46,7 +46,7 @@ class WriterSettings:
     segment_bytes: int = 128 * 1024 * 1024
     time_column: str | None = None
     retention: Retention = field(default_factory=Retention)
-    keys_of: Callable[[pa.RecordBatch], Keys] | None = None  # set on versioned topics
+    keys_of: KeysOf | None = None  # set on versioned topics
 
 
 class PartitionWriter:
@@ -62,7 +62,6 @@ class PartitionWriter:
     ) -> None:
         self.partition = partition
         self.syncs = 0
-        self._schemas = schemas
         self._settings = settings
         self._clock = clock
         self._lock = partition.files.lock(partition.directory / LOCK_NAME)
@@ -72,7 +71,7 @@ class PartitionWriter:
         self._leading = False
         self._failure: str | None = None
         self._held: ActiveSegment | None = None
-        self._versions: KeyVersions | None = None
+        self._numbering = Numbering(partition, schemas, settings.keys_of) if settings.keys_of else None
 
     # -- group commit -------------------------------------------------------------------------------------------------
 
@@ -113,7 +112,7 @@ class PartitionWriter:
             raise
 
     def _refuse(self, requests: list[Request], error: PenstockError) -> None:
-        self._versions = None  # they may count rows that were not stored
+        self._forget_numbers()
         for request in requests:
             if not request.answered:
                 request.error = error
@@ -182,7 +181,7 @@ class PartitionWriter:
 
         Where this writer has failed or let go of its files, the next to take the lock does it.
         """
-        self._versions = None
+        self._forget_numbers()
         if self._held is None or self._failure is not None:
             return
         plain = replace(self._active.tail, pending_transaction=0, pending_position=0, pending_offset=0)
@@ -204,9 +203,10 @@ class PartitionWriter:
             self._let_go()
 
     def close(self) -> None:
-        # Saved versions only spare the next process a scan: not being able to is no reason to fail.
-        with suppress(PenstockError, OSError):
-            self._save_versions()
+        if self._numbering is not None:
+            # Saved versions only spare the next process a scan: not being able to save them is no reason to fail.
+            with suppress(PenstockError, OSError), self.exclusive() as active:
+                self._numbering.save(active.tail)
         with self._busy:
             self._let_go()
             self._lock.close()
@@ -246,7 +246,7 @@ class PartitionWriter:
         together: list[Request] = []
         rows = 0
         for request in requests:
-            fits = rows + request.batch.num_rows <= COALESCE_ROWS and self._settings.keys_of is None
+            fits = rows + request.batch.num_rows <= COALESCE_ROWS and self._numbering is None
             if together and not (fits and request.can_share_a_frame(together[0])):
                 yield together
                 together, rows = [], 0
@@ -271,57 +271,13 @@ class PartitionWriter:
         batch, flags = request.batch, request.flags
         if len(together) > 1:
             batch = pa.concat_batches([one.batch for one in together])  # type: ignore[attr-defined]
-        if self._settings.keys_of is not None:
-            batch, flags = self._numbered(request, plan, self._settings.keys_of), flags | VERSIONS
+        if self._numbering is not None:
+            batch, flags = self._numbering.number(request, plan), flags | VERSIONS
         return encode(batch, schema_id=request.schema_id, time_column=self._settings.time_column, flags=flags)
 
-    def _numbered(self, request: Request, plan: Plan, keys_of: Callable[[pa.RecordBatch], Keys]) -> pa.RecordBatch:
-        """Give every row its key's next version, if the key stands where the request expects it."""
-        versions = self._caught_up_versions(plan, keys_of)
-        keys = keys_of(request.batch)
-        numbers = versions.number(keys)
-        actual = int(numbers[0]) - 1
-        if request.expect is not None and actual != request.expect:
-            raise ConflictError(
-                f"{self.partition.where}: key {request.key} is at version {actual}; expected {request.expect}",
-                expected=request.expect,
-                actual=actual,
-                hint="read the key's events again and decide again",
-            )
-        versions.store(keys, numbers, next_offset=plan.next_offset + len(keys))
-        return request.batch.append_column(VERSION_COLUMN, pa.array(numbers))
-
-    def _caught_up_versions(self, plan: Plan, keys_of: Callable[[pa.RecordBatch], Keys]) -> KeyVersions:
-        tail, files, directory = plan.start, self.partition.files, self.partition.directory
-        manifest = self.partition.manifest(tail.generation)
-        versions = self._versions
-        if versions is None or versions.rewrites != manifest.rewrites:
-            versions = KeyVersions.load(files, directory, rewrites=manifest.rewrites)
-        if versions.next_offset > plan.next_offset:
-            versions = KeyVersions(rewrites=manifest.rewrites)
-        if versions.next_offset < tail.end_offset:
-            self._read_versions(versions, tail, keys_of, start=max(versions.next_offset, manifest.start_offset))
-        self._versions = versions
-        return versions
-
-    def _save_versions(self) -> None:
-        if self._versions is not None:
-            with self.exclusive() as active:
-                # Versions of rows that a power loss may still take must not outlive them.
-                if self._versions.next_offset <= active.tail.durable_offset:
-                    self._versions.save(self.partition.files, self.partition.directory)
-
-    def _read_versions(
-        self, versions: KeyVersions, tail: Tail, keys_of: Callable[[pa.RecordBatch], Keys], *, start: int
-    ) -> None:
-        reader = FrameReader(self.partition, start)
-        while frames := reader.read(tail):
-            for header, body in frames:
-                batch = decode(header, body, self._schemas.version(header.schema_id))
-                numbers = batch.column(VERSION_COLUMN).to_numpy()
-                versions.store(keys_of(batch), numbers, next_offset=header.next_offset)
-        reader.close()
-        versions.next_offset = tail.end_offset
+    def _forget_numbers(self) -> None:
+        if self._numbering is not None:
+            self._numbering.forget()
 
     # -- steps 3 to 5 -------------------------------------------------------------------------------------------------
 
@@ -338,7 +294,7 @@ class PartitionWriter:
 
     def _cut(self, position: int) -> None:
         """Take back what was written, durably: old frames must not come back between the sectors of new ones."""
-        self._active.file.truncate(position)
+        self._do("cutting", lambda: self._active.file.truncate(position))
         self._sync()
 
     def _sync(self) -> None:

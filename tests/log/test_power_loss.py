@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConflictError, PenstockError, UnavailableError, UnknownOutcomeError
-from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp
+from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp, encode
 from penstock.log.hashing import hash_keys
 from penstock.log.manifest import load_manifest
 from penstock.log.partition import Partition, create_partition
@@ -30,7 +30,7 @@ from penstock.log.rewrite import last_of_each_key, rewrite
 from penstock.log.verify import verify_partition
 from penstock.log.versions import Keys
 from penstock.log.writer import PartitionWriter, WriterSettings
-from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
+from tests.log.simulated import SECTOR, Fault, SimulatedCrash, SimulatedDisk
 
 RUNS = 240
 LONG_RUNS = 20_000
@@ -735,3 +735,96 @@ def test_a_crash_at_every_single_operation_keeps_every_promise(fault: Fault, aft
 def test_a_failing_operation_gives_a_declared_error_and_loses_nothing(fault: Fault, versioned: bool) -> None:
     operations = at_every_operation(lambda k: fail_at(k, fault, versioned=versioned))
     assert operations > 60
+
+
+# -- one process dies, another lives on -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", ["roll", "compact", "expire", "transaction", "append_group"])
+def test_a_writer_that_outlives_another_loses_nothing(last: str) -> None:
+    """The survivor has the partition in memory as it was before the other began, and is the next to write."""
+
+    def run_to(k: int) -> bool:
+        world = small_world(versioned=False)
+        world.retention = Retention()
+        world.segment_bytes = 100_000  # so that the survivor has no reason of its own to roll
+        world.start(world.disk)
+        survivor = world.processes[0]
+        for _ in range(2):
+            for number, writer in enumerate(survivor.writers):
+                with writer.exclusive():
+                    writer.roll()
+                world.append_to(survivor, number, world.new_sent(number))
+                world.append_to(survivor, number, world.new_sent(number))
+        if last == "expire":
+            world.retention = Retention(bytes=100)
+        unlucky = Process(world, world.disk.another_process(), "fsync")
+        unlucky.disk.fail(k, Fault.CRASH_BEFORE, seed=k)
+        try:
+            getattr(world, last)(unlucky)
+            return False
+        except SimulatedCrash:
+            pass
+        world.rng.seed(k)
+        sent = [world.new_sent(number) for number in range(PARTITIONS)]
+        before = [writer.append(world.request(one)) for writer, one in zip(survivor.writers, sent, strict=True)]
+        world.processes = [survivor, Process(world, world.disk.another_process(), "fsync")]
+        for number, (model, one, answer) in enumerate(zip(world.models, sent, before, strict=True)):
+            world.settle_unknown(model)
+            # Whether the call in flight was stored shows in the offset that the survivor's rows got.
+            for candidate in model.unknown:
+                if len(model.rows()) < answer.base_offset:
+                    model.sent.append(candidate)
+            assert answer == Appended(number, len(model.rows()), len(one.rows))
+            world.acknowledge(survivor, number, [one])
+        for process in reversed(world.processes):
+            world.reconcile(process, power_lost=False)
+        crash_and_recover(world)
+        world.check_writers()
+        return True
+
+    assert at_every_operation(run_to) > 2
+
+
+def test_rows_refused_by_a_full_disk_do_not_come_back_after_a_power_loss() -> None:
+    for seed in range(200):
+        world = small_world(versioned=False)
+        world.rng.seed(seed)
+        process = world.processes[0]
+        world.append_to(process, 0, world.new_sent(0))
+        requests = [world.request(world.new_sent(0, stamp=Stamp(7, 1, sequence))) for sequence in range(1, 5)]
+        process.disk.fail(0, Fault.NO_SPACE, seed=seed)
+        writer = process.writers[0]
+        with pytest.raises(UnavailableError, match="disk is full"), writer.exclusive():
+            writer.publish(writer.stage(requests))
+        crash_and_recover(world)
+
+
+def test_rows_of_an_abandoned_transaction_do_not_come_back_between_the_sectors_of_others() -> None:
+    """The frames written next are as long, and end where sectors end: old and new ones would fit together."""
+
+    def sent(rows: int, **stamp: int) -> Sent:
+        return Sent([Row(1, next(world.values), 1) for _ in range(rows)], Stamp(epoch=1, **stamp))
+
+    def rows_for(end: int) -> int:
+        """How many rows make a frame that, begun at `end`, ends with its sector."""
+        lengths = {rows: encode(world.request(sent(rows)).batch, schema_id=1).length for rows in range(1, 80)}
+        return next(rows for rows, length in lengths.items() if (end + length) % SECTOR == 0)
+
+    for seed in range(200):
+        world = small_world(versioned=False)
+        process = world.processes[0]
+        writer = process.writers[0]
+        world.append_to(process, 0, sent(rows_for(process.partitions[0].tail().end_position)))
+        aligned = rows_for(0)
+        with writer.exclusive():
+            abandoned = [sent(aligned, producer=8, sequence=at) for at in range(3)]
+            writer.stage([world.request(one) for one in abandoned], transaction=5)
+            writer.take_back()
+            later = [sent(aligned, producer=7, sequence=at) for at in range(3)]
+            world.models[0].unknown = later
+            process.disk.fail(1, Fault.CRASH_BEFORE)  # written, not synced
+            with pytest.raises(SimulatedCrash):
+                writer.stage([world.request(one) for one in later])
+        world.rng.seed(seed)
+        crash_and_recover(world)

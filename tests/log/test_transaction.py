@@ -31,9 +31,13 @@ def test_nothing_is_visible_before_the_commit_and_everything_after(log: Log, one
 
 
 def test_a_block_that_raises_stores_nothing(log: Log, one: Topic) -> None:
-    with pytest.raises(ZeroDivisionError), log.transaction() as transaction:
-        transaction.append(one, {"id": 1})
-        raise ZeroDivisionError
+    def append_and_fail() -> None:
+        with log.transaction() as transaction:
+            transaction.append(one, {"id": 1})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        append_and_fail()
     assert ids(one) == []
 
 

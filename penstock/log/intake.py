@@ -1,0 +1,127 @@
+"""Intake: from what a user gives to the rows of each partition. Whatever can be wrong with rows is found here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DeclarationError, RowError
+from penstock.log.description import TopicSettings
+from penstock.log.frame import DELETED_COLUMN, DELETES, HEADER_BYTES
+from penstock.log.hashing import KeyColumn, hash_keys, partition_of
+from penstock.log.rows import batch_to_schema, rows_to_batch
+from penstock.log.versions import Keys
+
+# Any second seed: it only has to differ from Spark's 42.
+SECOND_SEED = 7_046_029_254
+
+Rows = pa.RecordBatch | pa.Table | Sequence[Mapping[str, object]] | Mapping[str, object]
+Marks = Sequence[bool] | pa.BooleanArray
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Checks rows against one version of a topic's schema, and sorts them by partition. It stores nothing."""
+
+    topic: str
+    schema: pa.Schema
+    settings: TopicSettings
+
+    @property
+    def where(self) -> str:
+        return f"topic '{self.topic}'"
+
+    def batch(self, rows: Rows, *, deletes: bool = False) -> pa.RecordBatch:
+        """The rows with the topic's columns. A row that deletes its key needs nothing but the key."""
+        schema = self.schema
+        if deletes:
+            schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
+        if isinstance(rows, pa.RecordBatch | pa.Table):
+            return batch_to_schema(rows, schema, where=self.where)
+        return rows_to_batch([rows] if isinstance(rows, Mapping) else rows, schema, where=self.where)
+
+    def checked(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
+        """The rows in stored form, with the flags that tell which hidden columns they have."""
+        marks = None if deleted is None else pa.array(deleted, type=pa.bool_())
+        batch = self.batch(rows, deletes=marks is not None)
+        if marks is None:
+            self._check_nulls(batch, batch)
+            return batch, 0
+        if not self.settings.key:
+            raise RowError(f"{self.where}: rows cannot be deleted; the topic has no key")
+        if len(marks) != batch.num_rows:
+            raise RowError(f"{self.where}: {len(marks)} delete marks were given for {batch.num_rows} rows")
+        self._check_nulls(batch, batch.filter(pc.invert(marks)))
+        if not pc.any(marks).as_py():
+            return batch, 0
+        return batch.append_column(DELETED_COLUMN, marks), DELETES
+
+    def _check_nulls(self, batch: pa.RecordBatch, alive: pa.RecordBatch) -> None:
+        for name in self.settings.key:
+            _refuse_null(batch, name, f"{self.where}: the key column '{name}' is null")
+        if self.settings.time is not None:
+            _refuse_null(alive, self.settings.time, f"{self.where}: the event time '{self.settings.time}' is null")
+
+    def only_key(self, batch: pa.RecordBatch, expect: int) -> str:
+        """The one key of a conditional append, for messages."""
+        if not self.settings.versioned:
+            raise DeclarationError(
+                f"{self.where}: its keys have no versions, so an append cannot depend on one",
+                hint="create the topic with versioned=True",
+            )
+        if expect < 0 or batch.num_rows == 0:
+            raise RowError(f"{self.where}: a conditional append needs rows and an expected version of 0 or more")
+        columns = self.key_columns(batch)
+        if any(pc.count_distinct(column).as_py() != 1 for column in columns):
+            raise RowError(f"{self.where}: a conditional append is for the events of one key; found several")
+        values = [str(column[0].as_py()) for column in columns]
+        return f"'{values[0]}'" if len(values) == 1 else f"({', '.join(values)})"
+
+    def split(self, batch: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
+        """The rows of each partition by their key, in their order."""
+        count = self.settings.partitions
+        if count == 1:
+            return {0: batch}
+        numbers = partition_of(hash_keys(self.key_columns(batch)), count)
+        if batch.num_rows == 1:
+            return {int(numbers[0]): batch}
+        order = np.argsort(numbers, kind="stable")
+        bounds = np.searchsorted(numbers[order], np.arange(count + 1))
+        ordered = batch.take(order)
+        return {
+            number: ordered.slice(int(bounds[number]), int(bounds[number + 1] - bounds[number]))
+            for number in range(count)
+            if bounds[number] < bounds[number + 1]
+        }
+
+    def check_size(self, part: pa.RecordBatch) -> None:
+        """Refuse what does not fit into one frame. Whole buffers are quicker to count than rows, and never too few."""
+        limit = self.settings.max_batch_bytes
+        if HEADER_BYTES + part.get_total_buffer_size() <= limit:
+            return
+        size = HEADER_BYTES + part.nbytes
+        if size > limit:
+            raise RowError(
+                f"{self.where}: a batch of {part.num_rows} rows has {size} bytes for one partition; {limit} are allowed",
+                hint=f"append at most about {max(1, part.num_rows * limit // size)} such rows at a time",
+            )
+
+    def key_columns(self, batch: pa.RecordBatch) -> list[KeyColumn]:
+        return [batch.column(name) for name in self.settings.key]
+
+    def keys_of(self, batch: pa.RecordBatch) -> Keys:
+        """The keys of stored rows, told apart by two hashes."""
+        columns = self.key_columns(batch)
+        first, second = hash_keys(columns), hash_keys(columns, seed=SECOND_SEED)
+        return Keys(first.view(np.uint64), second.view(np.uint64))
+
+
+def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:
+    column = batch.column(name)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise RowError(f"{problem} in row {row}", hint="give every row a value for it")
