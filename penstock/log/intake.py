@@ -106,7 +106,8 @@ class Intake:
         size = HEADER_BYTES + part.nbytes
         if size > limit:
             raise RowError(
-                f"{self.where}: a batch of {part.num_rows} rows has {size} bytes for one partition; {limit} are allowed",
+                f"{self.where}: a batch of {part.num_rows} rows has {size} bytes for one partition; "
+                f"{limit} are allowed",
                 hint=f"append at most about {max(1, part.num_rows * limit // size)} such rows at a time",
             )
 

@@ -218,12 +218,18 @@ def _prepare(files: Files, path: Path, *, create: bool) -> None:
                 f"{path}: there is no log",
                 hint="give its folder with --log or PENSTOCK_LOG, or create a topic in a new one",
             )
-        if path.exists() and not (path.is_dir() and set(files.names(path)) <= UNFINISHED):
+        if path.exists() and not (path.is_dir() and _can_become_a_log(files, path)):
             raise DeclarationError(
                 f"{path}: this is not a log, and not empty", hint="choose an empty or a new folder for the log"
             )
         _begin(files, path)
     load_document(files, marker, what="log")
+
+
+def _can_become_a_log(files: Files, path: Path) -> bool:
+    """Whether the folder is empty, half created, or has just been created by another process."""
+    names = set(files.names(path))
+    return LOG_NAME in names or names <= UNFINISHED
 
 
 def _begin(files: Files, path: Path) -> None:
