@@ -114,7 +114,8 @@ class FrameReader:
         self._file: File | None = None
 
     def read(self, tail: Tail, *, max_bytes: int = READ_BYTES) -> list[tuple[Header, pa.Buffer]]:
-        """The next frames up to the end that `tail` tells, about `max_bytes` of them; empty at the end."""
+        """The next frames up to the end that `tail` tells: at least one, about `max_bytes`; none at the end."""
+        max_bytes = max(max_bytes, HEADER_BYTES)
         while self.next_offset < tail.end_offset:
             self._follow(tail)
             limit = self._limit(tail)
