@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DeclarationError, RowError
+from penstock.log.conversion import SharedConversion
 from penstock.log.description import TopicSettings
 from penstock.log.frame import DELETED_COLUMN, DELETES, HEADER_BYTES
 from penstock.log.hashing import KeyColumn, hash_keys, partition_of
-from penstock.log.rows import batch_to_schema, rows_to_batch
+from penstock.log.rows import batch_to_schema
 from penstock.log.versions import Keys
 
 # Any second seed: it only has to differ from Spark's 42.
@@ -30,6 +31,7 @@ class Intake:
     topic: str
     schema: pa.Schema
     settings: TopicSettings
+    conversion: SharedConversion
 
     @property
     def where(self) -> str:
@@ -42,7 +44,7 @@ class Intake:
             schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
         if isinstance(rows, pa.RecordBatch | pa.Table):
             return batch_to_schema(rows, schema, where=self.where)
-        return rows_to_batch([rows] if isinstance(rows, Mapping) else rows, schema, where=self.where)
+        return self.conversion.batch([rows] if isinstance(rows, Mapping) else rows, schema, where=self.where)
 
     def checked(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
         """The rows in stored form, with the flags that tell which hidden columns they have."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
+from penstock.log.conversion import SharedConversion
 from penstock.log.ddl import closest, to_ddl
 from penstock.log.description import TopicSettings, load_description, partition_directory, store_description
 from penstock.log.files import Files, disk_errors
@@ -48,6 +49,7 @@ class Topic:
         self._load()
         self._partitions: dict[int, Partition] = {}
         self._writers: dict[int, PartitionWriter] = {}
+        self._conversion = SharedConversion()
         self._next_partition = 0
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
@@ -116,7 +118,7 @@ class Topic:
 
     def delete(self, keys: Rows) -> list[Appended]:
         """Store delete markers for these keys: rows of which only the key (and the event time, if given) counts."""
-        batch = Intake(self.name, self.schema, self.settings).batch(keys, deletes=True)
+        batch = Intake(self.name, self.schema, self.settings, self._conversion).batch(keys, deletes=True)
         return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
 
     def store(self, requests: Mapping[int, Request]) -> list[Appended]:
@@ -172,7 +174,7 @@ class Topic:
     ) -> dict[int, Request]:
         """Check rows and sort them by partition: what `store` and transactions take."""
         schemas = self._schemas
-        intake = Intake(self.name, schemas[-1], self.settings)
+        intake = Intake(self.name, schemas[-1], self.settings, self._conversion)
         batch, flags = intake.checked(rows, deleted)
         key = intake.only_key(batch, expect) if expect is not None else ""
         if batch.num_rows == 0:
@@ -204,7 +206,7 @@ class Topic:
 
     def keys_of(self, batch: pa.RecordBatch) -> Keys:
         """The keys of stored rows, told apart by two hashes."""
-        return Intake(self.name, self.schema, self.settings).keys_of(batch)
+        return Intake(self.name, self.schema, self.settings, self._conversion).keys_of(batch)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

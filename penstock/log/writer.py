@@ -33,6 +33,7 @@ from penstock.log.reader import Schemas
 from penstock.log.retention import Retention, expired
 from penstock.log.segment import Preface
 from penstock.log.tail import Tail
+from penstock.log.together import Together
 
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
 COALESCE_ROWS = 1024
@@ -66,9 +67,7 @@ class PartitionWriter:
         self._clock = clock
         self._lock = partition.files.lock(partition.directory / LOCK_NAME)
         self._busy = threading.Lock()
-        self._queue_changed = threading.Condition()
-        self._queue: list[Request] = []
-        self._leading = False
+        self._together = Together(self._store)
         self._failure: str | None = None
         self._held: ActiveSegment | None = None
         self._numbering = Numbering(partition, schemas, settings.keys_of) if settings.keys_of else None
@@ -76,25 +75,8 @@ class PartitionWriter:
     # -- group commit -------------------------------------------------------------------------------------------------
 
     def append(self, request: Request) -> Appended:
-        """Store one request; return when it is as durable as the topic promises.
-
-        Whoever finds nobody leading takes all waiting requests through steps 1 to 5; the others wait for that.
-        """
-        taken: list[Request] = []
-        with self._queue_changed:
-            self._queue.append(request)
-            while self._leading and not request.answered:
-                self._queue_changed.wait()
-            if not request.answered:
-                self._leading = True
-                taken, self._queue = self._queue, []
-        if taken:
-            try:
-                self._store(taken)
-            finally:
-                with self._queue_changed:
-                    self._leading = False
-                    self._queue_changed.notify_all()
+        """Store one request, together with all that wait; return when it is as durable as the topic promises."""
+        self._together.do(request)
         if request.error is not None:
             raise request.error
         assert request.result is not None

@@ -38,7 +38,7 @@ def test_waiting_appends_share_a_sync(lines: Topic) -> None:
         threads = [threading.Thread(target=lines.append, args=({"writer": n, "n": n},)) for n in range(10)]
         for thread in threads:
             thread.start()
-        while len(writer._queue) < 9:
+        while len(writer._together._waiting) < 9:
             pass
     for thread in threads:
         thread.join()
