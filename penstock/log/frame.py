@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +42,11 @@ _HEADER = struct.Struct("<4sIIIqqIIIIQqQqqqqI16xI")
 assert _HEADER.size == HEADER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What stands before a body. Times are microseconds since 1970, `NO_TIME` where there is none."""
+class Header(NamedTuple):
+    """What stands before a body. Times are microseconds since 1970, `NO_TIME` where there is none.
+
+    A tuple because opening a segment makes one for each of its frames, and a dataclass takes three times as long.
+    """
 
     length: int  # of the whole frame: header, body, padding
     body_crc: int
@@ -157,15 +160,15 @@ def place(
 
 def parse_header(data: bytes | memoryview | pa.Buffer, position: int = 0) -> Header:
     """Read and check the header at `position`; raise BadFrameError when it is short, strange or damaged."""
-    raw = memoryview(data)[position : position + HEADER_BYTES]
-    if len(raw) < HEADER_BYTES:
-        raise BadFrameError(f"{len(raw)} of {HEADER_BYTES} header bytes")
-    fields = _HEADER.unpack(raw)
+    raw = memoryview(data)
+    if len(raw) < position + HEADER_BYTES:
+        raise BadFrameError(f"{max(0, len(raw) - position)} of {HEADER_BYTES} header bytes")
+    fields = _HEADER.unpack_from(raw, position)
     if fields[0] != MAGIC:
         raise BadFrameError("no frame begins here")
-    if crc32c(raw[:-4]) != fields[-1]:
+    if crc32c(raw[position : position + HEADER_BYTES - 4]) != fields[-1]:
         raise BadFrameError("the header's checksum does not match")
-    header = Header(*fields[1:17])
+    header = Header._make(fields[1:17])
     if header.length != HEADER_BYTES + padded(header.body_length):
         raise BadFrameError("the header's lengths do not agree")
     return header

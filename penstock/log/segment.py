@@ -86,10 +86,11 @@ def scan(
     Offsets must follow one another; `gaps` allows holes, which only rewritten segments have.
     """
     frames: list[tuple[int, Header]] = []
+    view = memoryview(data)
     position, end = start, data_start + data.size
     while position < end:
         try:
-            header = parse_header(data, position - data_start)
+            header = parse_header(view, position - data_start)
             check_order(header, next_offset, gaps=gaps)
             if bodies:
                 body_of(header, data, position - data_start)
