@@ -9,9 +9,25 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from penstock.errors import PenstockError
+from penstock.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from penstock.log import Log
+
+Value = TypeVar("Value")
+
+
+def usage(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A parser for an option's text, whose refusal is a mistake in usage."""
+
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except PenstockError as error:
+            raise typer.BadParameter(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+
+    return parsed
+
 
 DEFAULT_LOG = Path("./penstock-data")
 
@@ -26,8 +42,14 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the
 OnlyPartition = Annotated[
     int | None, typer.Option("--partition", metavar="N", help="Only this partition; all of them without it.")
 ]
-
-Value = TypeVar("Value")
+Retain = Annotated[
+    float | None,
+    typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
+]
+RetainBytes = Annotated[
+    int | None,
+    typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
+]
 
 
 def open_log(path: Path, *, create: bool = False) -> Log:
@@ -35,15 +57,3 @@ def open_log(path: Path, *, create: bool = False) -> Log:
     from penstock.log import Log
 
     return Log(path, create=create)
-
-
-def usage(parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """A parser for an option's text, whose refusal is a mistake in usage."""
-
-    def parsed(text: str) -> Value:
-        try:
-            return parse(text)
-        except PenstockError as error:
-            raise typer.BadParameter(f"{error.message}; {error.hint}" if error.hint else error.message) from None
-
-    return parsed

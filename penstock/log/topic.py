@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,13 @@ import pyarrow as pa
 from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
 from penstock.log.conversion import SharedConversion
 from penstock.log.ddl import closest, to_ddl
-from penstock.log.description import TopicSettings, load_description, partition_directory, store_description
+from penstock.log.description import (
+    TopicSettings,
+    check_topic,
+    load_description,
+    partition_directory,
+    store_description,
+)
 from penstock.log.files import Files, disk_errors
 from penstock.log.frame import ANONYMOUS, Stamp, encode
 from penstock.log.hashing import hash_keys, partition_of
@@ -82,16 +88,34 @@ class Topic:
 
     def evolve(self, schema: str | pa.Schema) -> pa.Schema:
         """Change the schema: new nullable columns and wider types. Old rows stay and read as the new schema."""
-        lock_path = self._directory / LOCK_NAME
-        with self._guard, disk_errors(f"topic '{self.name}'"), closing(self._files.lock(lock_path)) as lock:
-            lock.acquire()
-            self._load()
+        with self._changing():
             evolved = evolve(self.schema, parse_schema(schema), keys=self.settings.key)
             if evolved != self.schema:
                 schemas = (*self.description.schemas, to_ddl(evolved))
                 store_description(self._files, self._directory, replace(self.description, schemas=schemas))
-                self._load()
         return self.schema
+
+    def retain(self, retention: Retention) -> None:
+        """Change how much is kept. Writers go by it from their next segment on; `expire` does so now."""
+        with self._changing():
+            settings = replace(self.settings, retention_seconds=retention.seconds, retention_bytes=retention.bytes)
+            check_topic(self.name, self.schema, settings)
+            store_description(self._files, self._directory, replace(self.description, settings=settings))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the description, one process at a time, from what is stored to what is stored."""
+        lock_path = self._directory / LOCK_NAME
+        with self._guard, disk_errors(f"topic '{self.name}'"), closing(self._files.lock(lock_path)) as lock:
+            lock.acquire()
+            self._load()
+            yield
+            self._load()
+
+    def _retention(self) -> Retention:
+        """As it is stored: another process may have changed it."""
+        self._load()
+        return Retention(self.settings.retention_seconds, self.settings.retention_bytes)
 
     def _load(self) -> None:
         self.description = load_description(self._files, self._directory)
@@ -397,7 +421,7 @@ class Topic:
             durability=settings.durability,
             segment_bytes=settings.segment_bytes,
             time_column=settings.time,
-            retention=Retention(settings.retention_seconds, settings.retention_bytes),
+            retention=self._retention,
             keys_of=self.keys_of if settings.versioned else None,
         )
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -46,7 +46,7 @@ class WriterSettings:
     durability: str = "fsync"  # or "os"
     segment_bytes: int = 128 * 1024 * 1024
     time_column: str | None = None
-    retention: Retention = field(default_factory=Retention)
+    retention: Callable[[], Retention] = Retention  # asked when a segment is closed
     keys_of: KeysOf | None = None  # set on versioned topics
 
 
@@ -336,7 +336,7 @@ class PartitionWriter:
         self._do("syncing", self._active.sync)  # 1
         fresh = Segment(segment_name(tail.end_offset, manifest.generation + 1), tail.end_offset, max_time=tail.max_time)
         segments = (*manifest.closed, _closed(manifest.active, tail), fresh)
-        kept = segments[expired(segments, self._settings.retention, now=self._now(tail)) :]
+        kept = segments[expired(segments, self._settings.retention(), now=self._now(tail)) :]
         try:
             end = write_segment_start(
                 partition.files,
@@ -365,7 +365,7 @@ class PartitionWriter:
         """Let go what retention no longer keeps; return how many segments that were."""
         with self.exclusive() as active:
             manifest = self.partition.manifest(active.tail.generation)
-            gone = expired(manifest.segments, self._settings.retention, now=self._now(active.tail))
+            gone = expired(manifest.segments, self._settings.retention(), now=self._now(active.tail))
             if gone:
                 kept = manifest.segments[gone:]
                 self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))

@@ -150,7 +150,7 @@ class Process:
                     durability=durability,
                     segment_bytes=world.segment_bytes,
                     time_column="t",
-                    retention=world.retention,
+                    retention=lambda: world.retention,
                     keys_of=keys_of if world.versioned else None,
                 ),
                 clock=lambda: world.now,

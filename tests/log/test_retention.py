@@ -71,3 +71,15 @@ def test_a_reader_whose_rows_are_removed_is_told(log: Log) -> None:
     with pytest.raises(RangeError, match="offset 0 is gone; what is kept begins at offset"):
         reader.poll()
     reader.close()
+
+
+def test_a_changed_retention_reaches_writers_of_other_log_objects(log: Log) -> None:
+    topic = log.create_topic("lines", "text string", settings=TopicSettings(segment_bytes=3_000))
+    with Log(log.path) as other:
+        theirs = other.topic("lines")
+        theirs.append({"text": "x" * 900})
+        topic.retain(Retention(bytes=3_000))
+        for _ in range(20):
+            theirs.append({"text": "x" * 900})
+    assert topic.starts()[0] > 10
+    assert topic.settings.retention_bytes == 3_000

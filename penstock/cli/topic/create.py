@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log, usage
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Retain, RetainBytes, open_log, usage
 from penstock.cli.output import counted, print_json, say
-from penstock.units import parse_duration, parse_size
+from penstock.units import parse_size
 
 
 class Durability(StrEnum):
@@ -33,14 +33,6 @@ When = Annotated[
     typer.Option(help="fsync: acknowledged rows are on disk. os: they survive a crash of the process only."),
 ]
 Versioned = Annotated[bool, typer.Option("--versioned", help="Number the events of each key, for conditional appends.")]
-Retain = Annotated[
-    float | None,
-    typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
-]
-RetainBytes = Annotated[
-    int | None,
-    typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
-]
 SegmentBytes = Annotated[
     int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'.")
 ]
