@@ -439,7 +439,7 @@ def compact_and_time(connection: Connection, path: Path) -> None:
     with Log(path) as log:
         connection.send("ready")
         connection.recv()
-        connection.send(seconds(lambda: log.compact("events")))
+        connection.send(seconds(lambda: log.topic("events").compact()))
 
 
 # -- 7. transactions --------------------------------------------------------------------------------------------------

@@ -103,8 +103,7 @@ def count_orders(log: Log, member: Member, revenue: Revenue, *, until: int) -> N
                 revenue.add(delivery.batch.rows.to_pylist())
             with log.transaction() as transaction:
                 transaction.append(totals, revenue.totals())
-                for topic, offsets in member.positions().items():
-                    transaction.commit_offsets(member, topic, offsets)
+                transaction.commit_offsets(member)
             board.update()
 
 

@@ -15,8 +15,9 @@ def compact(name: TopicName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False
     A delete marker goes once every group that reads the topic has passed it.
     """
     with open_log(log) as opened:
-        rows = sum(one.rows for one in opened.topic(name).statistics())
+        topic = opened.topic(name)
+        rows = sum(one.rows for one in topic.statistics())
         # Every row is looked at twice: to find the last one of each key, and to keep it.
         with progress(f"Compacting {name}", 2 * rows) as advance:
-            parts = opened.compact(name, progress=advance)
+            parts = topic.compact(progress=advance)
     print_rewritten("compacted", name, parts, as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 from penstock.cli.command import command
 from penstock.cli.keys import KEY_HELP
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, Yes, open_log
-from penstock.cli.output import shown
+from penstock.cli.output import say, shown
 from penstock.cli.progress import progress
 from penstock.cli.rewritten import print_rewritten
 
@@ -34,4 +34,7 @@ def erase(
             typer.confirm(f"Erase all rows of {text} from '{name}'? They cannot be restored.", abort=True, err=True)
         with progress(f"Erasing {text}", topic.statistics()[partition].rows) as advance:
             parts = topic.erase(erased, progress=advance)
-    print_rewritten(f"erased {text} from", name, parts, as_json=as_json)
+    if not as_json and all(part.rows_before == part.rows_after for part in parts):
+        say(f"no row of this key was stored: {text} in '{name}'")
+    else:
+        print_rewritten(f"erased {text} from", name, parts, as_json=as_json)

@@ -28,11 +28,11 @@ from penstock.log import Appended, Producer, Topic
 
 
 class Feed:
-    """Counts what was stored and what had been stored before."""
+    """Counts what was stored, and what was passed over because the producer had come further before."""
 
     def __init__(self, topic: Topic, producer: Producer | None, *, deletes: bool) -> None:
         self.stored = 0
-        self.repeated = 0
+        self.passed_over = 0
         self.last_line = 0  # of the input, acknowledged
         self.topic = topic
         self._producer = producer
@@ -40,17 +40,18 @@ class Feed:
         self._chunks = 0
         marks = [] if producer is None else _records_seen(topic, producer)
         self.stops = frozenset(marks)
+        self.come_to = max(marks, default=0)  # the last record that any partition has seen of this producer
         # Without a key a chunk is in one partition only, so the furthest of them tells how far all have come.
-        self._seen = (min(marks) if topic.settings.key else max(marks)) if marks else 0
+        self._seen = min(marks, default=0) if topic.settings.key else self.come_to
 
     def send(self, chunk: Sequence[Record]) -> None:
-        """Store the good records of a chunk, or find that they are stored."""
+        """Store the good records of a chunk, or pass over them."""
         rows = [record.row for record in chunk if record.problem is None]
         if rows and chunk[-1].number <= self._seen:
-            self.repeated += len(rows)
+            self.passed_over += len(rows)
         elif rows:
             for part in self._append(rows, chunk[-1].number):
-                self.repeated += part.rows if part.repeated else 0
+                self.passed_over += part.rows if part.repeated else 0
                 self.stored += 0 if part.repeated else part.rows
             self._chunks += 1
         self.last_line = max(self.last_line, *(record.line for record in chunk)) if chunk else self.last_line
@@ -115,7 +116,8 @@ class BadLines:
             if not self._skip:
                 raise record.problem
             if self._file is None:
-                tell(f"bad: {record.problem.message}")
+                hint = record.problem.hint
+                tell(f"bad: {record.problem.message}" + (f" - {hint}" if hint else ""))
             else:
                 text = record.text if self.count else self.header + record.text
                 self._file.write(text.encode(errors="surrogateescape"))

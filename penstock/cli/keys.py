@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import DeclarationError
+from penstock.errors import DeclarationError, RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.log import Topic
+    from penstock.log.ddl import Field
 
 KEY_HELP = "A key: its value, or column=value, once for each column of the key."
 
 
 def parse_key(topic: Topic, given: list[str]) -> dict[str, object]:
     """The columns of the topic's key with the values that the texts mean."""
-    from penstock.cli.values import text_reader
-
     where, names = f"topic '{topic.name}'", topic.settings.key
     if not names:
         raise DeclarationError(f"{where}: it has no key")
@@ -25,20 +24,19 @@ def parse_key(topic: Topic, given: list[str]) -> dict[str, object]:
     for text in given:
         name, equals, value = text.partition("=")
         if not (equals and name in names):
+            if equals and len(names) == 1:
+                _refuse_near_miss(where, names[0], name, value)
             name, value = names[0], text
         if name in texts or (len(names) > 1 and value is text):
             raise _not_the_key(where, names, given)
         texts[name] = value
     if set(texts) != set(names):
         raise _not_the_key(where, names, given)
-    try:
-        return {name: text_reader(topic.schema.field(name).type)(texts[name]) for name in names}
-    except ValueError as error:
-        raise DeclarationError(f"{where}: {', '.join(given)} is not a key", hint=str(error)) from None
+    return {name: _value(where, topic.schema.field(name), texts[name]) for name in names}
 
 
 def key_batch(topic: Topic, key: dict[str, object]) -> pa.RecordBatch:
-    """The key as a batch of one row, checked by the topic's schema."""
+    """The key as a batch of one row."""
     import pyarrow as pa
 
     from penstock.log.rows import rows_to_batch
@@ -52,6 +50,35 @@ def partition_of_key(topic: Topic, key: pa.RecordBatch) -> int:
     from penstock.log.hashing import hash_keys, partition_of
 
     return int(partition_of(hash_keys(key.columns), topic.settings.partitions)[0])
+
+
+def _value(where: str, column: Field, text: str) -> object:
+    """What the text means in a column of the key. Refused with the text as it was given, not as Python has it."""
+    import pyarrow as pa
+
+    from penstock.cli.values import text_reader
+    from penstock.log.ddl import type_ddl
+    from penstock.log.rows import rows_to_batch
+
+    try:
+        value = text_reader(column.type)(text)
+        rows_to_batch([{column.name: value}], pa.schema([column]), where=where)
+    except (ValueError, RowError) as error:
+        hint = error.hint if isinstance(error, RowError) else str(error)
+        message = f"{where}: the key column '{column.name}' takes {type_ddl(column.type)}; found '{text}'"
+        raise DeclarationError(message, hint=hint) from None
+    return value
+
+
+def _refuse_near_miss(where: str, column: str, name: str, value: str) -> None:
+    """Where the key has one column, `lst=home` may be its value; but hardly where that column is called `list`."""
+    from penstock.log.ddl import closest
+
+    if closest(name, [column]):
+        raise DeclarationError(
+            f"{where}: the key column is '{column}'; found '{name}={value}'",
+            hint=f"give --key {column}={value}, or --key {column}={name}={value} if the value itself has the =",
+        )
 
 
 def _not_the_key(where: str, names: tuple[str, ...], given: list[str]) -> DeclarationError:

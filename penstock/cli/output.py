@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Literal
 
 import typer
 
@@ -58,8 +59,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 def instant(moment: datetime | int) -> str:
     """A time as ISO 8601 in UTC, given as datetime or in microseconds since 1970."""
     if isinstance(moment, int):
-        moment = _EPOCH + timedelta(microseconds=moment)
+        try:
+            return instant(_EPOCH + timedelta(microseconds=moment))
+        except OverflowError:
+            return f"{far_time(moment, 'us')}Z"
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def far_time(count: int, unit: Literal["us", "D"]) -> str:
+    """A time outside of the years 1 to 9999, which Python cannot hold, given in microseconds or days since 1970."""
+    import numpy as np
+
+    return str(np.datetime64(count, unit)).removesuffix(".000000")
 
 
 def plain(value: object) -> object:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.errors import DeclarationError
+from penstock.errors import DeclarationError, RangeError
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -16,26 +17,26 @@ POSITION_HELP = "start, end, an offset, a time (2026-01-31T12:00:00Z; UTC withou
 
 
 def parse_position(text: str, *, now: datetime | None = None) -> int | str | datetime:
-    """What the text means; whether it fits a topic is for the topic to say."""
-    if text in ("start", "end"):
-        return text
+    """A whole number as an offset, and '... ago' as a time; what any other text means is for the topic to say."""
     if re.fullmatch(r"\d+", text):
         return int(text)
-    if text.endswith(" ago"):
+    if not text.endswith(" ago"):
+        return text
+    try:
         return (now or datetime.now(UTC)) - timedelta(seconds=parse_duration(text.removesuffix(" ago")))
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise DeclarationError(f"'{text}' is not a position", hint=f"give {POSITION_HELP}") from None
+    except OverflowError:
+        raise DeclarationError(f"'{text}' is before all times", hint="give 'start' to begin at the first row") from None
 
 
-def positions_in(topic: Topic, text: str, partition: int | None = None) -> dict[int, int]:
-    """The offset that the text means in every partition, or in the one that is given."""
+def positions_in(topic: Topic, text: str, partitions: Sequence[int] | None = None) -> dict[int, int]:
+    """The offset that the text means in every partition, or in those that are given."""
     start = parse_position(text)
-    if partition is None:
-        return topic.positions(start)
-    reader = topic.reader({partition: start} if isinstance(start, int) else start, partitions=[partition])
     try:
-        return reader.positions
-    finally:
-        reader.close()
+        return topic.positions(start, partitions=partitions)
+    except RangeError as error:
+        count = topic.settings.partitions if partitions is None else len(partitions)
+        if count == 1:
+            raise
+        raise RangeError(error.message, hint="offsets count per partition; choose one with --partition") from None
+    except DeclarationError as error:
+        raise DeclarationError(error.message, hint=f"give {POSITION_HELP}") from None

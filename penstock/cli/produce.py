@@ -66,19 +66,18 @@ def produce(
     """
     from penstock.cli.feed import BadLines, Feed, transfer
 
-    with open_log(log) as opened:
+    with open_log(log) as opened, _input(file) as stream:
         target = opened.topic(topic)
         feed = Feed(target, opened.producer(producer) if producer else None, deletes=delete)
-        bad = BadLines(bad_file, skip=skip_bad)
-        complete = False
-        try:
-            with _input(file) as stream, bad:
+        with BadLines(bad_file, skip=skip_bad) as bad:
+            complete = False
+            try:
                 transfer(stream, feed, bad, batch_rows=batch_rows, csv=format_ is Format.CSV)
-            complete = True
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-        finally:
-            _print_result(topic, feed, bad, complete=complete, as_json=as_json)
+                complete = True
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+            finally:
+                _print_result(feed, bad, producer, complete=complete, as_json=as_json)
 
 
 def _input(file: Path | None) -> AbstractContextManager[Blocks]:
@@ -90,17 +89,19 @@ def _input(file: Path | None) -> AbstractContextManager[Blocks]:
         raise DeclarationError(f"{file}: it cannot be read ({error.strerror})") from error
 
 
-def _print_result(topic: str, feed: Feed, bad: BadLines, *, complete: bool, as_json: bool) -> None:
+def _print_result(feed: Feed, bad: BadLines, producer: str | None, *, complete: bool, as_json: bool) -> None:
     """What was acknowledged: as the result, or, when the work was cut short, on stderr."""
-    text = f"stored {counted(feed.stored, 'row')} in '{topic}'"
-    if feed.repeated:
-        text += f"; {feed.repeated} had been stored before"
+    text = f"stored {counted(feed.stored, 'row')} in '{feed.topic.name}'"
+    if feed.passed_over:
+        text += f"; {feed.passed_over} passed over: producer '{producer}' had come to record {feed.come_to} before"
     if bad.count:
         text += f"; {counted(bad.count, 'bad line')} left out"
     if not complete:
         tell(text + (f"; the last was line {feed.last_line}" if feed.last_line else ""))
     elif not as_json:
         say(text)
+        if feed.passed_over and not feed.stored:
+            tell("hint: use another name for another input")
     if as_json:
-        counts = {"stored": feed.stored, "repeated": feed.repeated, "bad": bad.count, "last_line": feed.last_line}
-        print_json({"topic": topic, **counts, "complete": complete})
+        counts = {"stored": feed.stored, "repeated": feed.passed_over, "bad": bad.count, "last_line": feed.last_line}
+        print_json({"topic": feed.topic.name, **counts, "complete": complete})

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.cli.lines import Lines
-from penstock.cli.values import Reader, as_it_is, has_decimals, json_reader, text_reader
+from penstock.cli.values import ReadValue, as_it_is, has_decimals, json_reader, text_reader
 from penstock.errors import DeclarationError, RowError
 from penstock.log.ddl import closest
 
@@ -45,7 +45,7 @@ def json_records(lines: Lines, schema: pa.Schema, *, where: str) -> Iterator[Rec
     def parse(text: str) -> Row:
         row = json.loads(text.rstrip("\r\n"), parse_float=Decimal if exact else None)
         if not isinstance(row, dict):
-            raise _BadRecordError(f"is not a JSON object; found {type(row).__name__}", hint="give one object per line")
+            raise _BadRecordError(f"is not a JSON object; found {_json_kind(row)}", hint="give one object per line")
         return row | {name: _read(read, name, row[name]) for name, read in changing.items() if name in row}
 
     number = 0
@@ -117,7 +117,7 @@ def _record(record: Record, parse: Callable[[], Row], where: str) -> Record:
     return record
 
 
-def _read(read: Reader, name: str, value: object) -> object:
+def _read(read: ReadValue, name: str, value: object) -> object:
     if value is None:
         return None
     try:
@@ -125,6 +125,13 @@ def _read(read: Reader, name: str, value: object) -> object:
     except ValueError as error:
         found = str(value) if len(str(value)) <= 40 else f"{str(value)[:40]}..."
         raise _BadRecordError(f"has a bad value in column '{name}'; found {found!r}", hint=str(error)) from None
+
+
+def _json_kind(value: object) -> str:
+    """What JSON calls a value that is not an object."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return "an array" if isinstance(value, list) else "a string" if isinstance(value, str) else "a number"
 
 
 def _noted(lines: Lines, taken: list[str]) -> Iterator[str]:

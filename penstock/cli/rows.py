@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.cli.keys import key_batch, parse_key, partition_of_key
-from penstock.cli.output import instant, plain, shown
+from penstock.cli.output import far_time, instant, plain, shown
 from penstock.log import Batch, Topic
 
 # How much further back every next look for the last rows goes.
@@ -44,7 +44,7 @@ class Chosen:
         """What the options of a command mean for a topic."""
         numbers = frozenset(range(topic.settings.partitions))
         if partition is not None:
-            topic.reader("end", partitions=[partition]).close()  # refuses a partition that does not exist
+            topic.positions("end", partitions=[partition])  # refuses a partition that does not exist
             numbers = frozenset({partition})
         wanted = key_batch(topic, parse_key(topic, key)) if key else None
         if wanted is not None:
@@ -60,7 +60,7 @@ class Chosen:
     def rows_of(self, batch: Batch) -> Iterator[ShownRow]:
         """The wanted rows of a batch."""
         indices = self._indices(batch)
-        rows = batch.rows.select(self.columns).take(indices).to_pylist(maps_as_pydicts="lossy")
+        rows = _values_of(batch.rows.select(self.columns).take(indices))
         for index, values in zip(indices.tolist(), rows, strict=True):
             yield ShownRow(
                 batch.partition,
@@ -77,6 +77,33 @@ class Chosen:
             for name, value in zip(self.key.schema.names, self.key.columns, strict=True):
                 matches &= pc.equal(batch.rows.column(name), value[0]).to_numpy(zero_copy_only=False)
         return np.flatnonzero(matches)
+
+
+def _values_of(rows: pa.RecordBatch) -> list[dict[str, object]]:
+    """The rows as Python values; times that Python cannot hold as text."""
+    try:
+        return rows.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):
+        columns = [[_value_of(item) for item in column] for column in rows.columns]
+        return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _value_of(item: pa.Scalar[pa.DataType]) -> object:
+    try:
+        return item.as_py(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):
+        if isinstance(item, pa.TimestampScalar):
+            count = int(item.cast(pa.int64()).as_py())
+            return instant(count) if item.type.tz else far_time(count, "us")
+        if isinstance(item, pa.Date32Scalar):
+            return far_time(int(item.cast(pa.int32()).as_py()), "D")
+        if isinstance(item, pa.MapScalar):
+            return {_value_of(pair["key"]): _value_of(pair["value"]) for pair in item.values or ()}
+        if isinstance(item, pa.ListScalar):
+            return [_value_of(one) for one in item.values or ()]
+        if isinstance(item, pa.StructScalar):
+            return {name: _value_of(one) for name, one in item.items()}
+        raise
 
 
 def rows_between(

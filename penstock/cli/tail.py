@@ -39,7 +39,11 @@ def tail(
     ] = None,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns, in this order.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object per line: partition, offset, appended_at, deleted, row.")
+        bool,
+        typer.Option(
+            "--json",
+            help="A JSON object per line: partition, offset, appended_at, deleted, version (if versioned), row.",
+        ),
     ] = False,
     log: LogPath = DEFAULT_LOG,
 ) -> None:
@@ -65,8 +69,7 @@ def _show(topic: Topic, chosen: Chosen, printer: _Printer, *, start: str | None,
     if start is None:
         printer.print(last_rows(topic, chosen, ends, count=last))
     else:
-        only = next(iter(chosen.partitions)) if len(chosen.partitions) == 1 else None
-        printer.print(rows_between(topic, chosen, positions_in(topic, start, only), ends))
+        printer.print(rows_between(topic, chosen, positions_in(topic, start, list(ends)), ends))
     if not follow or printer.full or not ends:
         return
     reader = topic.reader(ends, partitions=list(ends), columns=chosen.read_columns)

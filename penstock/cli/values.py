@@ -1,6 +1,7 @@
 """Values on their way into a topic: from the text of a CSV field or an option, and from JSON.
 
-What a text cannot mean is passed on as it is, so that the topic itself refuses it and says what it takes.
+A text that cannot be a number, a boolean or binary is refused with a ValueError that says what to give. Whether a value
+fits its column, such as the range of a number, is for the topic to say.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-Reader: TypeAlias = Callable[[object], object]
+ReadValue: TypeAlias = Callable[[object], object]
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -29,15 +30,15 @@ def has_decimals(type_: pa.DataType) -> bool:
     return any(has_decimals(type_.field(number).type) for number in range(type_.num_fields))
 
 
-def text_reader(type_: pa.DataType) -> Reader:
+def text_reader(type_: pa.DataType) -> ReadValue:
     """How a text becomes a value: numbers and booleans by their usual spelling, binary as base64, the rest of JSON."""
     if pa.types.is_nested(type_):
         read_item = json_reader(type_)
         return lambda value: read_item(json.loads(str(value), parse_float=Decimal))
     if pa.types.is_boolean(type_):
-        return lambda value: _BOOLEANS.get(str(value).strip().lower(), value)
+        return _read_boolean_text
     if pa.types.is_integer(type_):
-        return lambda value: int(str(value)) if _INTEGER.fullmatch(str(value).strip()) else value
+        return _read_integer_text
     if pa.types.is_floating(type_):
         return _read_float_text
     if pa.types.is_binary(type_):
@@ -45,7 +46,7 @@ def text_reader(type_: pa.DataType) -> Reader:
     return as_it_is if pa.types.is_string(type_) else lambda value: str(value).strip()
 
 
-def json_reader(type_: pa.DataType) -> Reader:
+def json_reader(type_: pa.DataType) -> ReadValue:
     """How a value of JSON becomes one of the topic: only what JSON has no form for needs a change."""
     if isinstance(type_, pa.ListType):
         read_item = json_reader(type_.value_type)
@@ -59,7 +60,7 @@ def json_reader(type_: pa.DataType) -> Reader:
     return _read_base64 if pa.types.is_binary(type_) else as_it_is
 
 
-def _map_reader(read_key: Reader, read_item: Reader) -> Reader:
+def _map_reader(read_key: ReadValue, read_item: ReadValue) -> ReadValue:
     def read(value: object) -> object:
         if not isinstance(value, dict):
             return value
@@ -68,7 +69,7 @@ def _map_reader(read_key: Reader, read_item: Reader) -> Reader:
     return read
 
 
-def _struct_reader(readers: dict[str, Reader]) -> Reader:
+def _struct_reader(readers: dict[str, ReadValue]) -> ReadValue:
     def read(value: object) -> object:
         if not isinstance(value, dict):
             return value
@@ -82,11 +83,24 @@ def as_it_is(value: object) -> object:
     return value
 
 
+def _read_boolean_text(value: object) -> object:
+    text = str(value).strip().lower()
+    if text not in _BOOLEANS:
+        raise ValueError("give true or false")
+    return _BOOLEANS[text]
+
+
+def _read_integer_text(value: object) -> object:
+    if not _INTEGER.fullmatch(str(value).strip()):
+        raise ValueError("give a whole number")
+    return int(str(value))
+
+
 def _read_float_text(value: object) -> object:
     try:
         return float(str(value))
     except ValueError:
-        return value
+        raise ValueError("give a number") from None
 
 
 def _read_json_float(value: object) -> object:

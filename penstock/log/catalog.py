@@ -6,6 +6,7 @@ never here. The record of a transaction is its commit point (see `transaction`).
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
+from penstock.log.files import refuse_in_a_fork, refused
 from penstock.log.recovery import Outcome
 
 CATALOG_NAME = "catalog.db"
@@ -39,8 +41,6 @@ CREATE TABLE assignments (group_name TEXT NOT NULL, topic TEXT NOT NULL, partiti
 class ProducerRecord:
     """A named producer: `sequence` is that of its last committed transaction, -1 before the first."""
 
-    id: int
-    name: str
     epoch: int
     sequence: int
 
@@ -53,7 +53,9 @@ class Catalog:
     """
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self._path = root / CATALOG_NAME
+        self._process = os.getpid()
         self._guard = threading.RLock()
         self._opened: sqlite3.Connection | None = None
         self._closed = False
@@ -137,6 +139,7 @@ class Catalog:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Say in the user's words what SQLite refuses."""
+        refuse_in_a_fork(self._process, self._path.parent)
         if self._closed:
             raise DeclarationError(f"{self._path.parent}: this log is closed", hint="open it again")
         try:
@@ -147,8 +150,10 @@ class Catalog:
                     f"{self._path}: the disk is full. Nothing that was acknowledged is lost",
                     hint="make space and try again",
                 ) from error
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+                raise refused(str(self._path), PermissionError(errno.EACCES, "no permission")) from error
             raise UnavailableError(
-                f"{self._path}: {error}", hint="check who holds it and who owns it, and try again"
+                f"{self._path}: {error}", hint="another process may hold it; see who does, and try again"
             ) from error
         except sqlite3.DatabaseError as error:
             raise DamagedError(f"{self._path}: {error}", hint="restore the file from a copy") from error
@@ -187,9 +192,7 @@ class Catalog:
 
     def producer(self, producer: int) -> ProducerRecord:
         with self.look() as connection:
-            row = connection.execute(
-                "SELECT id, name, epoch, sequence FROM producers WHERE id = ?", (producer,)
-            ).fetchone()
+            row = connection.execute("SELECT epoch, sequence FROM producers WHERE id = ?", (producer,)).fetchone()
         return ProducerRecord(*row)
 
     def producers(self) -> dict[int, str]:

@@ -99,7 +99,7 @@ def comment_of(field: Field) -> str | None:
 
 def closest(name: str, known: list[str]) -> str | None:
     """Return a hint with the known name that was probably meant, if one is near."""
-    matches = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    matches = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=1, cutoff=0.7)
     if not matches:
         return None
     return f"did you mean {next(each for each in known if each.lower() == matches[0])!r}?"

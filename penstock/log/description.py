@@ -11,13 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
-from penstock.log.ddl import closest, to_ddl
+from penstock.log.ddl import closest, to_ddl, type_ddl
 from penstock.log.document import load_document, store_document
 from penstock.log.files import Files
-from penstock.log.hashing import MAX_PARTITIONS, can_be_key
+from penstock.log.hashing import KEY_TYPES, MAX_PARTITIONS, can_be_key
 from penstock.log.partition import create_partition
 
 DESCRIPTION_NAME = "topic.json"
+NAME_RULE = "use 1 to 200 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 BATCH_BYTES = 64 * 1024 * 1024
 MOST_BATCH_BYTES = 1024 * 1024 * 1024
@@ -56,13 +57,21 @@ def partition_directory(number: int) -> str:
 def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
     """Everything that can be wrong with a topic, before anything of it exists."""
     where = f"topic '{name}'"
+    if not isinstance(settings.key, tuple):
+        raise DeclarationError(f"{where}: the key is a tuple of columns; found {settings.key!r}", hint='key=("id",)')
     if not NAME_PATTERN.fullmatch(name):
         raise DeclarationError(
             f"{where}: this is not a name for a topic",
-            hint="use 1 to 200 letters, digits, dots, dashes and underscores, beginning with a letter or a digit",
+            hint=NAME_RULE,
         )
     if not 1 <= settings.partitions <= MAX_PARTITIONS:
-        raise DeclarationError(f"{where}: it cannot have {settings.partitions} partitions; 1 to {MAX_PARTITIONS} can")
+        raise DeclarationError(
+            f"{where}: it cannot have {settings.partitions} partitions; 1 to {MAX_PARTITIONS} are possible"
+        )
+    for name, least in (("retention_seconds", 0), ("retention_bytes", 0), ("segment_bytes", 1)):
+        value = getattr(settings, name)
+        if value is not None and (not isinstance(value, int | float) or value < least):
+            raise DeclarationError(f"{where}: {name} must be a number of at least {least}; found {value!r}")
     if not 1 <= settings.max_batch_bytes <= MOST_BATCH_BYTES:
         raise DeclarationError(f"{where}: batches can have at most {MOST_BATCH_BYTES} bytes")
     if settings.durability not in ("fsync", "os"):
@@ -76,11 +85,12 @@ def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
     for column in settings.key:
         if not can_be_key(schema.field(column).type):
             raise DeclarationError(
-                f"{where}: column '{column}' of type {schema.field(column).type} cannot be a key",
-                hint="keys are booleans, integers, dates, timestamps, decimals up to 18 digits, strings or binary",
+                f"{where}: column '{column}' of type {type_ddl(schema.field(column).type)} cannot be a key",
+                hint=f"a key is one of: {KEY_TYPES}",
             )
     if settings.time and not pa.types.is_timestamp(schema.field(settings.time).type):
-        raise DeclarationError(f"{where}: the event time '{settings.time}' must be a timestamp")
+        found = type_ddl(schema.field(settings.time).type)
+        raise DeclarationError(f"{where}: the event time '{settings.time}' must be a timestamp; found {found}")
     if settings.versioned and not settings.key:
         raise DeclarationError(f"{where}: versions are counted per key, and the topic has none")
     if settings.versioned and (settings.retention_seconds is not None or settings.retention_bytes is not None):

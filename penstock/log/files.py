@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.errors import UnavailableError
+from penstock.errors import DeclarationError, UnavailableError
 
 # Below this a pread is cheaper than setting up a mapping and faulting its pages in.
 MAP_FROM_BYTES = 64 * 1024
@@ -89,9 +89,14 @@ class Files(Protocol):
         """Sixteen bytes that change when the machine restarts, so that unsynced files are not believed afterwards."""
 
 
+def draft_of(path: Path) -> Path:
+    """Where the new content of a file is written before it takes the file's place."""
+    return path.with_name(path.name + ".tmp")
+
+
 def write_durably(files: Files, path: Path, content: bytes) -> None:
     """Replace the whole file: after a crash it holds either the old content or the new, never a mixture."""
-    draft = path.with_name(path.name + ".tmp")
+    draft = draft_of(path)
     try:
         with closing(files.open(draft, create=True)) as file:
             file.truncate(0)
@@ -127,6 +132,15 @@ def refused(where: str, error: OSError) -> UnavailableError:
             f"{where}: no permission{place}", hint="check who owns the log's folder, and as whom this process runs"
         )
     return UnavailableError(f"{where}: {error.strerror}{place}", hint="check the disk, then open the log again")
+
+
+def refuse_in_a_fork(process: int, what: Path) -> None:
+    """A fork shares the locks of its parent, which then exclude neither of them."""
+    if os.getpid() != process:
+        raise DeclarationError(
+            f"{what}: this was opened by process {process} and cannot be used in a fork of it",
+            hint="open the log again in this process",
+        )
 
 
 class DiskFile:
@@ -180,9 +194,11 @@ class DiskLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._process = os.getpid()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def acquire(self, *, shared: bool = False, timeout: float = 30.0) -> None:
+        refuse_in_a_fork(self._process, self._path)
         operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         deadline = time.monotonic() + timeout
         pause = 0.00005

@@ -62,14 +62,15 @@ class Move:
 class Group:
     """Made by `Log.group`."""
 
-    def __init__(self, catalog: Catalog, topic_by_name: TopicByName, name: str) -> None:
+    def __init__(self, catalog: Catalog, topic_by_name: TopicByName, members: list[Member], name: str) -> None:
         self.name = name
         self._catalog = catalog
         self._topic = topic_by_name
+        self._members = members  # of the whole log, which closes them when it is closed
 
     def join(
         self,
-        topics: Sequence[str],
+        topics: Sequence[str] | str,
         *,
         start: Start = "start",
         lease: float = LEASE_SECONDS,
@@ -79,10 +80,14 @@ class Group:
 
         `on_release` is called before partitions are handed to another member: the last moment to commit them.
         """
-        opened = {name: self._topic(name) for name in topics}
+        opened = {name: self._topic(name) for name in ([topics] if isinstance(topics, str) else topics)}
         if not opened:
             raise DeclarationError(f"group '{self.name}': a member needs at least one topic")
-        return Member(self._catalog, self.name, opened, start=start, lease=lease, on_release=on_release)
+        for topic in opened.values():
+            topic.positions(start)  # refuses a wrong one before anybody has joined
+        member = Member(self._catalog, self.name, opened, start=start, lease=lease, on_release=on_release)
+        self._members.append(member)
+        return member
 
     def topics(self) -> list[str]:
         with self._catalog.look() as connection:
@@ -104,6 +109,7 @@ class Group:
 
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets from outside, for readers that are not members. Refused while a member owns the partition."""
+        self._topic(topic).check_offsets(offsets)
         with self._catalog.change() as connection:
             _forget_expired(connection, self.name)
             store_offsets(connection, self.name, None, topic, offsets)
@@ -123,12 +129,8 @@ class Group:
     def plan_reset(self, topic: str, to: Start, *, partitions: Sequence[int] | None = None) -> list[Move]:
         """What a reset would do. Nothing is changed."""
         committed = self.committed(topic)
-        targets = self._topic(topic).positions(to)
-        return [
-            Move(topic, number, committed.get(number), target)
-            for number, target in targets.items()
-            if partitions is None or number in partitions
-        ]
+        targets = self._topic(topic).positions(to, partitions=partitions)
+        return [Move(topic, number, committed.get(number), target) for number, target in targets.items()]
 
     def reset(self, moves: Sequence[Move]) -> None:
         """Carry out a planned reset, unless the group has living members or has moved since it was planned."""
@@ -159,7 +161,7 @@ class Group:
         alive = _living(connection, self.name)
         if alive:
             raise UnavailableError(
-                f"group '{self.name}': it has {len(alive)} living members ({', '.join(sorted(alive))})",
+                f"group '{self.name}': it has living members: {', '.join(sorted(alive))}",
                 hint="stop them, or wait until their leases run out, and try again",
             )
 
@@ -188,10 +190,21 @@ class Member:
         self._readers: dict[str, Reader] = {}
         self._watch = Watch([])
         self._next_heartbeat = 0.0
+        self._closed = False
         with catalog.change() as connection:
             for name in topics:
                 connection.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?)", (group, name))
-        self.heartbeat()
+        try:
+            self.heartbeat()
+        except BaseException:
+            self.close()  # or it would hold its partitions until its lease runs out
+            raise
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def owned(self) -> set[TopicPartition]:
@@ -200,6 +213,7 @@ class Member:
 
     def poll(self, timeout: float | None = 0.0, *, max_bytes: int = READ_BYTES) -> list[Delivery]:
         """The next batches, waiting up to `timeout` seconds (None: for ever). Renews the lease."""
+        self._refuse_if_closed()
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             if time.monotonic() >= self._next_heartbeat:
@@ -210,6 +224,7 @@ class Member:
 
     def commit(self) -> None:
         """Commit everything `poll` has returned. Refused with FencedError when another member took a partition over."""
+        self._refuse_if_closed()
         with self._catalog.change() as connection:
             for name, offsets in self.positions().items():
                 store_offsets(connection, self.group, self.id, name, offsets)
@@ -220,6 +235,7 @@ class Member:
 
     def heartbeat(self) -> None:
         """Renew the lease, let go what others should have, take what is free. `poll` does this by itself."""
+        self._refuse_if_closed()
         self._next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._lease / 3)
         if self._on_release is not None and self._has_too_much():
             self._on_release(self)
@@ -239,18 +255,24 @@ class Member:
                 )
             owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
         if lost:
-            self._take(
-                self._owned - lost
-            )  # others may have committed there: begin where the group is, not where we were
+            # Others may have committed there: begin where the group is, not where we were.
+            self._take(self._owned - lost)
         if owned != self._owned:
             self._take(owned)
 
     def close(self) -> None:
         """Leave the group. Uncommitted rows go to whoever takes the partitions."""
+        if self._closed:
+            return
+        self._closed = True
         self._stop_reading()
         self._owned = set()
         with self._catalog.change() as connection:
             _forget_member(connection, self.group, self.id)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise DeclarationError(f"group '{self.group}': this member has left", hint="join the group again")
 
     def _look(self, deadline: float, max_bytes: int) -> list[Delivery]:
         """Take what is there; with nothing there, wait, but not past the next heartbeat."""
@@ -307,7 +329,8 @@ class Member:
                 continue
             with self._catalog.look() as connection:
                 committed = _committed(connection, self.group, name)
-            fresh = topic.positions(self._start) if any(number not in committed for number in numbers) else {}
+            new = [number for number in numbers if number not in committed]
+            fresh = topic.positions(self._start, partitions=new)
             positions = {number: committed.get(number, fresh.get(number, 0)) for number in numbers}
             positions |= {number: before[name][number] for number in numbers if (name, number) in keep}
             self._readers[name] = topic.reader(positions, partitions=numbers)

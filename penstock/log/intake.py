@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from penstock.log.versions import Keys
 # Any second seed: it only has to differ from Spark's 42.
 SECOND_SEED = 7_046_029_254
 
-Rows = pa.RecordBatch | pa.Table | Sequence[Mapping[str, object]] | Mapping[str, object]
+Rows = pa.RecordBatch | pa.Table | Iterable[Mapping[str, object]] | Mapping[str, object]
 Marks = Sequence[bool] | pa.BooleanArray
 
 
@@ -44,11 +44,24 @@ class Intake:
             schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
         if isinstance(rows, pa.RecordBatch | pa.Table):
             return batch_to_schema(rows, schema, where=self.where)
-        return self.conversion.batch([rows] if isinstance(rows, Mapping) else rows, schema, where=self.where)
+        return self.conversion.batch(self._listed(rows), schema, where=self.where)
+
+    def _listed(self, rows: object) -> Sequence[Mapping[str, object]]:
+        """A list, whatever was given: an iterator can be gone through only once."""
+        if isinstance(rows, Mapping):
+            return [rows]
+        if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            raise RowError(
+                f"{self.where}: rows are dicts or Arrow batches; found {type(rows).__name__}",
+                hint="append a dict, a list of dicts, a pyarrow RecordBatch or a Table",
+            )
+        if hasattr(rows, "__dataframe__"):
+            raise RowError(f"{self.where}: this is a data frame", hint="append pyarrow.Table.from_pandas(frame)")
+        return list(rows)
 
     def checked(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
         """The rows in stored form, with the flags that tell which hidden columns they have."""
-        marks = None if deleted is None else pa.array(deleted, type=pa.bool_())
+        marks = None if deleted is None else self._marks(deleted)
         batch = self.batch(rows, deletes=marks is not None)
         if marks is None:
             self._check_nulls(batch, batch)
@@ -61,6 +74,15 @@ class Intake:
         if not pc.any(marks).as_py():
             return batch, 0
         return batch.append_column(DELETED_COLUMN, marks), DELETES
+
+    def _marks(self, deleted: Marks) -> pa.BooleanArray:
+        try:
+            return pa.array(deleted, type=pa.bool_())
+        except (pa.ArrowException, TypeError):
+            raise RowError(
+                f"{self.where}: 'deleted' tells for each row whether it deletes its key; found {deleted!r}",
+                hint="give a list of True and False",
+            ) from None
 
     def _check_nulls(self, batch: pa.RecordBatch, alive: pa.RecordBatch) -> None:
         for name in self.settings.key:

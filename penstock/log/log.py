@@ -13,21 +13,21 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError, PenstockError
+from penstock.errors import DeclarationError
 from penstock.log.catalog import Catalog
 from penstock.log.ddl import closest
 from penstock.log.description import (
     DESCRIPTION_NAME,
     NAME_PATTERN,
+    NAME_RULE,
     TopicSettings,
     check_topic,
     create_topic_files,
 )
 from penstock.log.document import load_document, store_document
-from penstock.log.files import Disk, Files, disk_errors
-from penstock.log.groups import Group, group_names
+from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
+from penstock.log.groups import Group, Member, group_names
 from penstock.log.producer import Producer
-from penstock.log.rewrite import Progress, Rewritten
 from penstock.log.schema import parse_schema
 from penstock.log.topic import Topic
 from penstock.log.transaction import CommittedTransactions, Transaction
@@ -49,6 +49,8 @@ class Log:
         self._guard = threading.RLock()
         self._topics: dict[str, Topic] = {}
         self._producers: list[Producer] = []
+        self._members: list[Member] = []
+        self._closed = False
         with disk_errors(str(self.path)):
             _prepare(self._files, self.path, create=create)
         self._catalog = Catalog(self.path)
@@ -67,7 +69,7 @@ class Log:
         partitions: int | None = None,
     ) -> Topic:
         """Create a topic. `schema` is Spark DDL text or an Arrow schema; further choices are in TopicSettings."""
-        self._refuse_after_fork()
+        self._refuse_if_unusable()
         chosen = _settings(settings or TopicSettings(), key=key, time=time, partitions=partitions)
         parsed = parse_schema(schema)
         check_topic(name, parsed, chosen)
@@ -87,17 +89,18 @@ class Log:
 
     def topic(self, name: str) -> Topic:
         """Open a topic that exists."""
-        self._refuse_after_fork()
+        self._refuse_if_unusable()
         with self._guard:
             if name not in self._topics:
                 if not NAME_PATTERN.fullmatch(name) or name not in self.topics():
                     raise self._unknown_topic(name)
                 with disk_errors(f"topic '{name}'"):
-                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog.outcome)
+                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog)
             return self._topics[name]
 
     def topics(self) -> list[str]:
         """The names of all topics."""
+        self._refuse_if_unusable()
         directory = self.path / TOPICS_DIRECTORY
         with disk_errors(str(self.path)):
             names = self._files.names(directory)
@@ -115,17 +118,9 @@ class Log:
                 self._files.remove(self._directory(name) / DESCRIPTION_NAME)
                 self._files.sync_directory(self._directory(name))
                 self._catalog.forget_topic(name)
-                shutil.rmtree(self._directory(name))
-            self._topics.pop(name).close()
-
-    def compact(self, name: str, *, progress: Progress = lambda rows: None) -> list[Rewritten]:
-        """Keep only the last row of each key of a topic, while others read and write.
-
-        A delete marker goes once every group that reads the topic has committed an offset behind it.
-        """
-        topic = self.topic(name)
-        slowest = self._catalog.slowest_offsets(name, topic.settings.partitions)
-        return topic.compact(slowest=slowest, progress=progress)
+                with disk_errors(f"topic '{name}'"):
+                    shutil.rmtree(self._directory(name))
+            self._topics.pop(name).close(why="the topic was dropped")
 
     def _directory(self, name: str) -> Path:
         return self.path / TOPICS_DIRECTORY / name
@@ -134,16 +129,16 @@ class Log:
         known = self.topics()
         near = closest(name, known)
         none = "this log has no topics yet; create one with log.create_topic or `penstock topic create`"
-        hint = near or (f"there is {', '.join(known)}" if known else none)
+        hint = near or (f"there are {', '.join(known)}" if known else none)
         return DeclarationError(f"topic '{name}': it does not exist in {self.path}", hint=hint)
 
     # -- producers, transactions, groups ------------------------------------------------------------------------------
 
     def producer(self, name: str) -> Producer:
         """Become the producer of this name. Any other process that was it is refused from now on."""
-        self._refuse_after_fork()
+        self._refuse_if_unusable()
         if not NAME_PATTERN.fullmatch(name):
-            raise DeclarationError(f"producer '{name}': this is not a name for a producer")
+            raise DeclarationError(f"producer '{name}': this is not a name for a producer", hint=NAME_RULE)
         with disk_errors(f"producer '{name}'"):
             producer = Producer(self._files, self.path, self._catalog, name)
         self._producers.append(producer)
@@ -155,15 +150,15 @@ class Log:
 
     def transaction(self, producer: Producer | None = None, *, sequence: int | None = None) -> Transaction:
         """Begin a transaction. As a named producer with a `sequence`, a repeat of it changes nothing."""
-        self._refuse_after_fork()
-        return Transaction(self._catalog, self._committed, producer=producer, sequence=sequence)
+        self._refuse_if_unusable()
+        return Transaction(self._catalog, self._committed, self.topic, producer=producer, sequence=sequence)
 
     def group(self, name: str) -> Group:
         """The consumer group of this name. It exists from its first member or commit on."""
-        self._refuse_after_fork()
+        self._refuse_if_unusable()
         if not NAME_PATTERN.fullmatch(name):
-            raise DeclarationError(f"group '{name}': this is not a name for a group")
-        return Group(self._catalog, self.topic, name)
+            raise DeclarationError(f"group '{name}': this is not a name for a group", hint=NAME_RULE)
+        return Group(self._catalog, self.topic, self._members, name)
 
     def groups(self) -> list[str]:
         return group_names(self._catalog)
@@ -171,8 +166,13 @@ class Log:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every file. What was acknowledged needs no closing to be safe."""
+        """Leave all groups and close every file. What was acknowledged needs no closing to be safe."""
+        if self._closed:
+            return
+        for member in self._members:
+            member.close()
         with self._guard:
+            self._closed = True
             for producer in self._producers:
                 producer.close()
             for topic in self._topics.values():
@@ -188,12 +188,10 @@ class Log:
     ) -> None:
         self.close()
 
-    def _refuse_after_fork(self) -> None:
-        if os.getpid() != self._process:
-            raise PenstockError(
-                f"{self.path}: this log was opened by process {self._process} and cannot be used in a fork of it",
-                hint="open the log again in this process",
-            )
+    def _refuse_if_unusable(self) -> None:
+        refuse_in_a_fork(self._process, self.path)
+        if self._closed:
+            raise DeclarationError(f"{self.path}: this log is closed", hint="open it again")
 
 
 def _settings(
@@ -213,12 +211,14 @@ def _prepare(files: Files, path: Path, *, create: bool) -> None:
     """Find the log at `path`, or begin one there."""
     marker = path / LOG_NAME
     if not files.exists(marker):
-        if not create:
+        if not create and not path.is_file():
             raise DeclarationError(
                 f"{path}: there is no log",
                 hint="give its folder with --log or PENSTOCK_LOG, or create a topic in a new one",
             )
-        if path.exists() and not (path.is_dir() and _can_become_a_log(files, path)):
+        if path.exists() and not path.is_dir():
+            raise DeclarationError(f"{path}: this is a file; a log is a folder", hint="give the log's folder")
+        if path.exists() and not _can_become_a_log(files, path):
             raise DeclarationError(
                 f"{path}: this is not a log, and not empty", hint="choose an empty or a new folder for the log"
             )

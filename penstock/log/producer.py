@@ -1,7 +1,7 @@
 """A named producer: what it sends is stored once, however often it is sent, and only one process may be it.
 
 Opening a producer raises its epoch. Every append holds the producer's lock shared and looks at the epoch under it, and
-opening takes that lock alone: when `open` has returned, nothing of an earlier epoch will be stored any more.
+opening takes that lock alone: when `Log.producer` has returned, nothing of an earlier epoch will be stored any more.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Producer:
 
     def __init__(self, files: Files, root: Path, catalog: Catalog, name: str) -> None:
         self.name = name
+        self._root = root
         self._catalog = catalog
         self.id = catalog.register_producer(name)
         files.make_directory(root / PRODUCERS_DIRECTORY)
@@ -53,6 +54,11 @@ class Producer:
         Sequences grow per topic; gaps are allowed. Without one the next number is taken, and nothing counts as a
         repeat: only the caller can know that two calls mean the same rows.
         """
+        if not topic.is_of(self._root):
+            raise DeclarationError(
+                f"producer '{self.name}': topic '{topic.name}' is in another log",
+                hint="open a producer of that log; names and sequences are counted per log",
+            )
         with self._turn, self.current():
             number = self._next(topic) if sequence is None else sequence
             if number < 0:

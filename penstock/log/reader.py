@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DamagedError, RangeError
+from penstock.errors import DamagedError, DeclarationError, RangeError
 from penstock.log.files import File, write_durably
 from penstock.log.frame import (
     DELETED_COLUMN,
@@ -46,7 +46,7 @@ from penstock.log.index import (
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.partition import Partition
 from penstock.log.schema import conform
-from penstock.log.segment import FIRST_FRAME, check_order, later_frames, scan
+from penstock.log.segment import FIRST_FRAME, check_order, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
 from penstock.log.wait import Watch
 
@@ -58,7 +58,8 @@ UNDECIDED_SECONDS = 0.02
 class Schemas(Protocol):
     """The schemas of a topic: the newest, and any older one by its id."""
 
-    def newest(self) -> pa.Schema: ...
+    @property
+    def schema(self) -> pa.Schema: ...
 
     def version(self, schema_id: int) -> pa.Schema: ...
 
@@ -223,12 +224,25 @@ class FrameReader:
                     frames.append((header, body_of(header, data, self._position - start)))
                     self.next_offset = header.next_offset
             except BadFrameError as bad:
-                if frames:
-                    break  # what is good comes first; the next read begins at the bad frame
+                # What is good comes first; the next read begins at the bad frame.
+                if frames or self._skip_damage(limit):
+                    break
                 raise self._damage(str(bad)) from None
             self._position += header.length
             self._expected = header.next_offset
         return frames
+
+    def _skip_damage(self, limit: int) -> bool:
+        """On the way to an offset, step over damaged frames that end before it. Their rows were not asked for."""
+        assert self._file is not None
+        if self._expected >= self.next_offset:
+            return False
+        rest = self._file.view(self._position, limit - self._position)
+        for position, header in later_frames(rest, after=self._position, data_start=self._position):
+            if self._expected < header.base_offset <= self.next_offset:
+                self._position, self._expected = position, header.base_offset
+                return True
+        return False
 
     def _damage(self, reason: str) -> DamagedError:
         assert self._manifest is not None and self._file is not None
@@ -265,10 +279,9 @@ def damage_at(
     rest = file.view(position, max(0, file.size() - position))
     following = next(later_frames(rest, after=position, data_start=position), None)
     end = following[1].base_offset if following else segment.end_offset
-    upto = f" to {end - 1}" if end > offset else " and on"
     return DamagedError(
         f"{partition.where}: segment {segment.name} is damaged at byte {position}: {reason}; "
-        f"offsets {offset}{upto} are at risk",
+        f"{offsets_at_risk(offset, end)}",
         hint="restore the segment from a copy"
         + (f", or leave those rows out by reading from offset {end}" if end > offset else ""),
     )
@@ -285,7 +298,7 @@ def read_batches(
     """Decode frames into batches with the newest schema, leaving out rows before `start_offset`."""
     for header, _ in frames:
         schemas.version(header.schema_id)  # another process may have added it: then it is the newest
-    newest = schemas.newest()
+    newest = schemas.schema
     names = newest.names if columns is None else columns
     # Nullable, as they are stored: a delete marker has only its key.
     wanted = pa.schema([newest.field(name).with_nullable(True) for name in names])
@@ -362,6 +375,13 @@ class Reader:
         # Whether the last look met a transaction that was not decided yet. Should its process die right after the
         # commit, nobody will write that tail again, so whoever waits must look again before long.
         self.undecided = False
+        self._closed = False
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def positions(self) -> dict[int, int]:
@@ -370,6 +390,8 @@ class Reader:
 
     def poll(self, timeout: float | None = 0.0, *, max_bytes: int = READ_BYTES) -> list[Batch]:
         """The next batches, partitions taking turns; waits up to `timeout` seconds (None: for ever) for the first."""
+        if self._closed:
+            raise DeclarationError("reader: it is closed", hint="make another one with topic.reader()")
         deadline = math.inf if timeout is None else clock.monotonic() + timeout
         while True:
             batches = self._look(max_bytes)
@@ -383,6 +405,7 @@ class Reader:
                 self._watch.wait(min(left, UNDECIDED_SECONDS) if self.undecided else left)
 
     def close(self) -> None:
+        self._closed = True
         for reader in self._readers.values():
             reader.close()
         if self._watch is not None:

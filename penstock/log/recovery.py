@@ -18,7 +18,7 @@ from penstock.errors import DamagedError
 from penstock.log.files import File
 from penstock.log.frame import NO_TIME, Header
 from penstock.log.manifest import Manifest
-from penstock.log.segment import FIRST_FRAME, Problem, later_frames, scan
+from penstock.log.segment import FIRST_FRAME, Problem, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
 
 
@@ -68,9 +68,7 @@ def _on_manifest(tail: Tail, manifest: Manifest, active: File, *, where: str) ->
     # A roll got as far as its manifest. The new segment's first frame, its state, was on disk before that.
     found = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=base, bodies=False)
     if not found.frames:
-        raise _damaged(
-            Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, upto=" and on", where=where
-        )
+        raise _damaged(Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, where=where)
     position = FIRST_FRAME + found.frames[0][1].length
     return replace(
         tail,
@@ -148,15 +146,15 @@ def _refuse_damage(problem: Problem, manifest: Manifest, later: Iterable[tuple[i
     """Raise if a later frame proves that what stands here had been synced, or if it is the state, which always is."""
     proof = next((header for _, header in later if header.synced > problem.position), None)
     if proof is not None:
-        raise _damaged(problem, manifest, upto=f" to {proof.base_offset - 1}", where=where)
+        raise _damaged(problem, manifest, until=proof.base_offset, where=where)
     if problem.position == FIRST_FRAME:
-        raise _damaged(problem, manifest, upto=" and on", where=where)
+        raise _damaged(problem, manifest, where=where)
 
 
-def _damaged(problem: Problem, manifest: Manifest, *, upto: str, where: str) -> DamagedError:
+def _damaged(problem: Problem, manifest: Manifest, *, until: int = 0, where: str) -> DamagedError:
     return DamagedError(
         f"{where}: segment {manifest.active.name} is damaged at byte {problem.position}: {problem.reason}; "
-        f"offsets {problem.offset}{upto} are at risk",
+        f"{offsets_at_risk(problem.offset, until)}",
         hint="restore the segment from a copy; other partitions keep working",
     )
 

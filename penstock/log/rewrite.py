@@ -24,6 +24,7 @@ from penstock.log.files import Buffer, File, disk_errors
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
+    NO_TIME,
     OFFSET_COLUMN,
     SPARSE,
     Header,
@@ -316,7 +317,7 @@ class _Draft:
         self._file.write_at(0, [encode_preface(preface)])
         self._position = FIRST_FRAME
         before = [segment.max_time for segment in self._manifest.closed if segment.end_offset <= base_offset]
-        self._index = IndexBuilder(max_time=max(before, default=-(2**63)))
+        self._index = IndexBuilder(max_time=max(before, default=NO_TIME))
         self._entries = b""
         self._segment = Segment(name, base_offset, rewritten=True)
 

@@ -125,3 +125,10 @@ def later_frames(data: pa.Buffer, *, after: int, data_start: int = 0) -> Iterato
         except BadFrameError:
             continue
         yield position + data_start, header
+
+
+def offsets_at_risk(start: int, end: int) -> str:
+    """`end` is exclusive, and not above `start` where it is not known."""
+    if end <= start:
+        return f"offsets {start} and on are at risk"
+    return f"offset {start} is at risk" if end == start + 1 else f"offsets {start} to {end - 1} are at risk"

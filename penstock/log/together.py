@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Request(Protocol):
+class Answerable(Protocol):
     """Something that is served: it knows whether that has happened."""
 
     @property
     def answered(self) -> bool: ...
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=Answerable)
 
 
 class _Waiting(Generic[R]):

@@ -7,27 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DamagedError, DeclarationError, PartlyStoredError, PenstockError, RangeError, RowError
+from penstock.errors import (
+    DamagedError,
+    DeclarationError,
+    PartlyStoredError,
+    PenstockError,
+    RangeError,
+    RowError,
+    UnknownOutcomeError,
+)
+from penstock.log.catalog import Catalog
 from penstock.log.conversion import SharedConversion
 from penstock.log.ddl import closest, to_ddl
 from penstock.log.description import (
+    DESCRIPTION_NAME,
     TopicSettings,
     check_topic,
     load_description,
     partition_directory,
     store_description,
 )
-from penstock.log.files import Files, disk_errors
+from penstock.log.files import Files, disk_errors, draft_of
 from penstock.log.frame import ANONYMOUS, Stamp, encode
 from penstock.log.hashing import hash_keys, partition_of
 from penstock.log.intake import Intake, Marks, Rows
-from penstock.log.partition import LOCK_NAME, Outcomes, Partition
+from penstock.log.partition import LOCK_NAME, Partition
 from penstock.log.plan import Appended, Request
 from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read_batches
 from penstock.log.retention import Retention
@@ -47,10 +57,10 @@ Start = int | str | datetime | Mapping[int, int]
 class Topic:
     """A topic of an open log. Made by `Log.topic` and `Log.create_topic`; safe to use from many threads."""
 
-    def __init__(self, files: Files, directory: Path, outcomes: Outcomes) -> None:
+    def __init__(self, files: Files, directory: Path, catalog: Catalog) -> None:
         self._files = files
         self._directory = directory
-        self._outcomes = outcomes
+        self._catalog = catalog
         self._guard = threading.Lock()
         self._load()
         self._partitions: dict[int, Partition] = {}
@@ -58,7 +68,7 @@ class Topic:
         self._conversion = SharedConversion()
         self._next_partition = 0
         self._threads: ThreadPoolExecutor | None = None
-        self._closed = False
+        self._closed: str | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -73,9 +83,6 @@ class Topic:
     @property
     def schema(self) -> pa.Schema:
         """The newest schema."""
-        return self._schemas[-1]
-
-    def newest(self) -> pa.Schema:
         return self._schemas[-1]
 
     def version(self, schema_id: int) -> pa.Schema:
@@ -157,14 +164,16 @@ class Topic:
         errors = [one for one in outcomes if isinstance(one, PenstockError)]
         if not errors:
             return stored
+        # Where one outcome is unknown, so is that of the whole.
+        worst = next((one for one in errors if isinstance(one, UnknownOutcomeError)), errors[0])
         if not stored:
-            raise errors[0]
+            raise worst
         raise PartlyStoredError(
-            f"{errors[0].message}. Of {len(requests)} partitions, these had been stored: "
+            f"{worst.message}. Of {len(requests)} partitions, these were stored: "
             + ", ".join(str(one.partition) for one in stored),
             stored=stored,
             hint="append as a named producer, or in a transaction, and a repeat stores nothing twice",
-        ) from errors[0]
+        ) from worst
 
     def _store(self, number: int, request: Request) -> Appended | PenstockError:
         try:
@@ -271,7 +280,11 @@ class Topic:
         return Reader(opened, self, positions, columns=self._columns(columns))
 
     def positions(self, start: Start, *, partitions: Sequence[int] | None = None) -> dict[int, int]:
-        """For every partition (or those chosen) the offset that `start` means: an offset, 'start', 'end', or a time."""
+        """For every partition (or those chosen) the offset that `start` means.
+
+        It is an offset, 'start', 'end', offsets by partition, or a time: the first offset from which on an event of
+        this time or later is found. That is event time where the topic has it, and append time otherwise.
+        """
         numbers = list(start) if isinstance(start, Mapping) and partitions is None else partitions
         chosen = range(self.settings.partitions) if numbers is None else numbers
         for number in chosen:
@@ -280,7 +293,7 @@ class Topic:
 
     def _position(self, number: int, start: Start) -> int:
         if isinstance(start, Mapping):
-            return self._check_offset(number, start[number])
+            return self._check_offset(number, start[number]) if number in start else self.start(number)
         if isinstance(start, int):
             return self._check_offset(number, start)
         if start == "start":
@@ -320,6 +333,7 @@ class Topic:
             reader.close()
 
     def _columns(self, columns: Sequence[str] | None) -> list[str] | None:
+        columns = [columns] if isinstance(columns, str) else columns
         for name in columns or ():
             if name not in self.schema.names:
                 raise DeclarationError(
@@ -328,12 +342,27 @@ class Topic:
                 )
         return None if columns is None else list(columns)
 
+    def check_offsets(self, offsets: Mapping[int, int]) -> None:
+        """Refuse to commit offsets of partitions that are not there, or behind their end."""
+        for number, offset in offsets.items():
+            self._check_partition(number)
+            if not 0 <= offset <= self.end(number):
+                raise RangeError(
+                    f"topic '{self.name}' partition {number}: offset {offset} cannot be committed; "
+                    f"the end is {self.end(number)}"
+                )
+
+    def is_of(self, root: Path) -> bool:
+        """Whether this is a topic of the log in that folder."""
+        mine = self._directory.parent.parent
+        return mine == root or mine.samefile(root)
+
     def _check_offset(self, number: int, offset: int) -> int:
         first, end = self.start(number), self.end(number)
         if not first <= offset <= end:
             raise RangeError(
                 f"topic '{self.name}' partition {number}: offset {offset} is not there; it has {first} to {end}",
-                hint="read from 'start', 'end', a time, or an offset in that range",
+                hint="read from 'start', 'end', a time, or an offset in that range; offsets count per partition",
             )
         return offset
 
@@ -344,16 +373,25 @@ class Topic:
 
     # -- keeping it in order ------------------------------------------------------------------------------------------
 
-    def compact(self, *, slowest: Sequence[int | None], progress: Progress = lambda rows: None) -> list[Rewritten]:
-        """Keep the last row of each key, and delete markers that not every group has passed. Use `Log.compact`."""
+    def compact(self, *, progress: Progress = lambda rows: None) -> list[Rewritten]:
+        """Keep only the last row of each key, while others read and write.
+
+        A delete marker goes once every group that reads the topic has committed an offset behind it. On versioned
+        topics it stays: it holds the number from which the key would go on.
+        """
         self._refuse_without_key("compacted")
+        count = self.settings.partitions
+        slowest = [0] * count if self.settings.versioned else self._catalog.slowest_offsets(self.name, count)
         return [
             self._rewrite(number, last_of_each_key(self.keys_of, drop_deletes_before=slowest[number]), progress)
-            for number in range(self.settings.partitions)
+            for number in range(count)
         ]
 
     def erase(self, key: Mapping[str, object], *, progress: Progress = lambda rows: None) -> list[Rewritten]:
-        """Remove every row of one key that is stored now, from all segments. Other rows keep their offsets."""
+        """Remove every row of one key that is stored now, from all segments. Other rows keep their offsets.
+
+        On versioned topics the key's versions are gone too: it begins again with 1.
+        """
         self._refuse_without_key("erased from")
         where = f"topic '{self.name}'"
         if set(key) != set(self.settings.key):
@@ -393,8 +431,8 @@ class Topic:
 
     def partition(self, number: int) -> Partition:
         with self._guard:
-            if self._closed:
-                raise DeclarationError(f"topic '{self.name}': its log is closed", hint="open the log again")
+            if self._closed is not None:
+                raise DeclarationError(f"topic '{self.name}': {self._closed}", hint="open the log or the topic again")
             if number not in self._partitions:
                 with disk_errors(f"topic '{self.name}' partition {number}"):
                     self._partitions[number] = Partition(
@@ -403,17 +441,27 @@ class Topic:
                         topic=self.name,
                         topic_id=bytes.fromhex(self.description.id),
                         number=number,
-                        outcomes=self._outcomes,
+                        outcomes=self._catalog.outcome,
                     )
             return self._partitions[number]
 
     def writer(self, number: int) -> PartitionWriter:
         partition = self.partition(number)
         with self._guard:
+            if not self._writers:
+                self._remove_draft()
             if number not in self._writers:
                 with disk_errors(partition.where):
                     self._writers[number] = PartitionWriter(partition, self, self._writer_settings())
             return self._writers[number]
+
+    def _remove_draft(self) -> None:
+        """Remove what a process left that was killed while it changed the description."""
+        draft = draft_of(self._directory / DESCRIPTION_NAME)
+        if self._files.exists(draft):
+            with disk_errors(f"topic '{self.name}'"), closing(self._files.lock(self._directory / LOCK_NAME)) as lock:
+                lock.acquire()
+                self._files.remove(draft)
 
     def _writer_settings(self) -> WriterSettings:
         settings = self.settings
@@ -425,7 +473,7 @@ class Topic:
             keys_of=self.keys_of if settings.versioned else None,
         )
 
-    def close(self) -> None:
+    def close(self, *, why: str = "its log is closed") -> None:
         if self._threads is not None:
             self._threads.shutdown()
         with self._guard:
@@ -434,19 +482,24 @@ class Topic:
             for partition in self._partitions.values():
                 partition.close()
             self._writers, self._partitions = {}, {}
-            self._closed = True
+            self._closed = why
 
 
 def parse_moment(moment: str | datetime, *, where: str) -> int:
     """Microseconds since 1970 of a time, given as datetime or in ISO 8601; without a zone it is taken as UTC."""
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment)
-        except ValueError:
-            raise DeclarationError(
-                f"{where}: '{moment}' is not a position",
-                hint="give 'start', 'end', an offset, or a time such as 2026-01-31T12:00:00Z",
-            ) from None
+    try:
+        moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        raise _no_position(moment, where) from None
+    if not isinstance(moment, datetime):
+        raise _no_position(moment, where)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _no_position(found: object, where: str) -> DeclarationError:
+    return DeclarationError(
+        f"{where}: {found!r} is not a position",
+        hint="give 'start', 'end', an offset, or a time such as 2026-01-31T12:00:00Z",
+    )

@@ -23,7 +23,7 @@ from types import TracebackType
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
 from penstock.log.catalog import Catalog
 from penstock.log.frame import NO_SEQUENCE, Stamp
-from penstock.log.groups import Member, store_offsets
+from penstock.log.groups import Member, TopicByName, store_offsets
 from penstock.log.intake import Marks, Rows
 from penstock.log.partition import Partition
 from penstock.log.plan import Appended, Request, Staged
@@ -68,6 +68,7 @@ class Transaction:
         self,
         catalog: Catalog,
         committed: CommittedTransactions,
+        topic_by_name: TopicByName,
         *,
         producer: Producer | None = None,
         sequence: int | None = None,
@@ -76,6 +77,7 @@ class Transaction:
             raise DeclarationError("transaction: a sequence needs a named producer", hint="log.producer(name)")
         self._catalog = catalog
         self._committed = committed
+        self._topic = topic_by_name
         self._producer = producer
         self._sequence = sequence
         self._requests: list[tuple[Topic, int, Request]] = []
@@ -93,30 +95,48 @@ class Transaction:
         expect: int | None = None,
     ) -> None:
         """Add rows; they are checked now and stored when the transaction commits."""
+        self._refuse_if_ended()
         requests = topic.requests(rows, deleted=deleted, partition=partition, expect=expect)
-        for number, request in requests.items():
+        for request in requests.values():
             topic.prepare(request)
-            self._bytes += request.body.length if request.body else request.batch.nbytes
-            self.add(topic, number, request)
-        if self._bytes > MOST_TRANSACTION_BYTES:
+        size = self._bytes + sum(one.body.length if one.body else one.batch.nbytes for one in requests.values())
+        if size > MOST_TRANSACTION_BYTES:
             raise RowError(
-                f"transaction: {self._bytes} bytes were added; {MOST_TRANSACTION_BYTES} are allowed",
+                f"transaction: it would have {size} bytes with these rows; {MOST_TRANSACTION_BYTES} are allowed",
                 hint="commit more often",
             )
+        self._bytes = size
+        for number, request in requests.items():
+            self.add(topic, number, request)
 
     def add(self, topic: Topic, partition: int, request: Request) -> None:
         """Add rows that were checked and sorted by partition before, such as those that Spark tasks have staged."""
         self._refuse_if_ended()
+        if not topic.is_of(self._catalog.root):
+            raise DeclarationError(f"transaction: topic '{topic.name}' is in another log")
         if self._producer is not None:
             request.stamp = Stamp(self._producer.id, self._producer.epoch)
         self._requests.append((topic, partition, request))
 
-    def commit_offsets(self, reader: Member | str, topic: Topic | str, offsets: Mapping[int, int]) -> None:
-        """Commit a group's offsets together with the rows. A member must still own the partitions when it commits."""
+    def commit_offsets(
+        self, group: Member | str, topic: Topic | str | None = None, offsets: Mapping[int, int] | None = None
+    ) -> None:
+        """Commit a group's offsets together with the rows.
+
+        For a member, by default, everything that its `poll` has returned; it must still own the partitions when the
+        transaction commits. For a group by its name, the topic and the offsets are needed.
+        """
         self._refuse_if_ended()
-        name = topic if isinstance(topic, str) else topic.name
-        group, member = (reader, None) if isinstance(reader, str) else (reader.group, reader.id)
-        self._offsets.append((group, member, name, dict(offsets)))
+        if isinstance(group, Member) and topic is None:
+            for name, positions in group.positions().items():
+                self._offsets.append((group.group, group.id, name, positions))
+            return
+        if topic is None or offsets is None:
+            raise DeclarationError("transaction: to commit offsets of a group, give the topic and the offsets")
+        opened = self._topic(topic) if isinstance(topic, str) else topic
+        opened.check_offsets(offsets)
+        name, member = (group, None) if isinstance(group, str) else (group.group, group.id)
+        self._offsets.append((name, member, opened.name, dict(offsets)))
 
     def commit(self) -> list[Appended]:
         """Make everything visible at once; return where the rows are. A repeated sequence changes nothing."""

@@ -151,7 +151,8 @@ def _read_datetime(value: object) -> dt.datetime:
 
 def _read_instant(value: object) -> dt.datetime:
     moment = _read_datetime(value)
-    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
+    # In UTC, so that a moment which no datetime can hold there is refused now and not when it is read.
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
 
 
 def _read_wall_time(value: object) -> dt.datetime:

@@ -21,6 +21,15 @@ def test_the_rows_of_a_key_are_gone_and_their_bytes_too(run: Callable[..., Resul
     assert not any(b"secret of ann" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+def test_a_key_without_rows_is_told_as_such(run: Callable[..., Result], log: Log) -> None:
+    topic = log.create_topic("t", "email string", key="email")
+    topic.append({"email": "ann"})
+    result = run("erase", "t", "--key", "bob", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "no row of this key was stored: email=bob in 't'\n")
+    assert json.loads(run("erase", "t", "--key", "bob", "--yes", "--json").stdout)["rows_removed"] == 0
+    assert topic.read().num_rows == 1
+
+
 def test_it_asks_first_and_no_changes_nothing(run: Callable[..., Result], log: Log) -> None:
     topic = log.create_topic("t", "id int", key="id")
     topic.append({"id": 1})

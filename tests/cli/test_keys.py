@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Log
 from penstock.cli.keys import key_batch, parse_key, partition_of_key
-from penstock.errors import DeclarationError, RowError
+from penstock.errors import DeclarationError
 
 
 @pytest.fixture
@@ -44,9 +44,23 @@ def test_a_topic_without_a_key_has_no_rows_of_a_key(log: Log) -> None:
         parse_key(log.topic("none"), ["1"])
 
 
-def test_a_value_of_another_type_is_refused_by_the_topic(log: Log) -> None:
-    with pytest.raises(RowError, match="column 'number' takes bigint; found 'x'"):
-        key_batch(log.topic("two"), parse_key(log.topic("two"), ["shop=a", "number=x"]))
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("x", "give a whole number"), (str(2**63), f"the range is {-(2**63)} to {2**63 - 1}")],
+)
+def test_a_value_that_does_not_fit_is_refused_as_it_was_given(log: Log, text: str, hint: str) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        parse_key(log.topic("two"), ["shop=a", f"number={text}"])
+    assert refused.value.message == f"topic 'two': the key column 'number' takes bigint; found '{text}'"
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("name", ["contry", "Country", "countr"])
+def test_a_name_that_is_nearly_the_key_column_is_taken_for_a_mistake(log: Log, name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"the key column is 'country'; found '{name}=DE'") as refused:
+        parse_key(log.topic("one"), [f"{name}=DE"])
+    assert refused.value.hint == (f"give --key country=DE, or --key country={name}=DE if the value itself has the =")
+    assert parse_key(log.topic("one"), [f"country={name}=DE"]) == {"country": f"{name}=DE"}
 
 
 def test_the_partition_of_a_key_is_where_its_rows_are_stored(log: Log) -> None:

@@ -15,6 +15,7 @@ NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 def test_times_are_iso_8601_in_utc_with_a_z() -> None:
     assert instant(NOON) == "2026-01-31T12:00:00Z"
     assert instant(NOON.astimezone(dt.timezone(dt.timedelta(hours=5)))) == "2026-01-31T12:00:00Z"
+    assert instant(2**62) == "148108-07-06T14:00:27.387904Z"
     assert instant(1_500_000) == "1970-01-01T00:00:01.500000Z"
 
 

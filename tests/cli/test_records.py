@@ -43,7 +43,7 @@ def test_a_bad_line_of_json_says_where_and_the_next_one_is_read() -> None:
     assert [record.row for record in records if not record.problem] == [{"id": 1}, {"id": 2}]
     found = problems(records)
     assert found[1] == "t: line 2 is not JSON; Expecting value (at character 8)"
-    assert found[2] == "t: line 3 is not a JSON object; found list"
+    assert found[2] == "t: line 3 is not a JSON object; found an array"
     assert found[3] == "t: line 4 is not UTF-8"
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from typer.testing import Result
 
@@ -88,7 +89,7 @@ def test_rows_that_are_left_after_compaction_are_found(run: Callable[..., Result
     topic = log.create_topic("keyed", "id int, n int", key="id")
     for number in range(200):
         topic.append({"id": 0 if number > 2 else number, "n": number})
-    log.compact("keyed")
+    log.topic("keyed").compact()
     shown = run("tail", "keyed", "--json", "--columns", "n").stdout.splitlines()
     assert [json.loads(line)["row"]["n"] for line in shown] == [1, 2, 199]
 
@@ -124,6 +125,40 @@ def test_following_ends_at_the_limit(start: Start, log: Log, topic: str) -> None
     rest, _ = following.communicate(timeout=60)
     assert following.returncode == 0
     assert [json.loads(line)["row"]["id"] for line in [*shown, *rest.splitlines()]] == list(range(32))
+
+
+def test_an_offset_that_a_partition_does_not_have_is_refused_with_how_to_choose_one(
+    run: Callable[..., Result], log: Log, topic: str
+) -> None:
+    log.topic(topic).append({"id": 30}, partition=1)
+    result = run("tail", topic, "--from", "16")
+    assert result.exit_code == 1
+    assert "partition 0: offset 16 is not there; it has 0 to 15" in result.stderr
+    assert "hint: offsets count per partition; choose one with --partition" in result.stderr
+    assert run("tail", topic, "--from", "16", "--partition", "1").exit_code == 0
+
+
+def test_times_that_python_cannot_hold_are_shown_at_any_depth(run: Callable[..., Result], log: Log) -> None:
+    topic = log.create_topic(
+        "far", "a timestamp, b timestamp_ntz, c date, d array<timestamp>, e map<string,date>, f struct<g: timestamp>"
+    )
+    far, day = pa.array([2**62, None]), pa.array([5_000_000, None], pa.int32())
+    instants = far.cast(topic.schema.field("a").type)
+    dates = day.cast(pa.date32())
+    columns = [
+        instants,
+        far.cast(pa.timestamp("us")),
+        dates,
+        pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), instants),
+        pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "k"]), dates),
+        pa.StructArray.from_arrays([instants], ["g"]),
+    ]
+    topic.append(pa.RecordBatch.from_arrays(columns, names=topic.schema.names))
+    first, second = (json.loads(line)["row"] for line in run("tail", "far", "--json").stdout.splitlines())
+    wall, date = "148108-07-06T14:00:27.387904", "15659-07-15"
+    assert first == {"a": f"{wall}Z", "b": wall, "c": date, "d": [f"{wall}Z"], "e": {"k": date}, "f": {"g": f"{wall}Z"}}
+    assert second == {"a": None, "b": None, "c": None, "d": [None], "e": {"k": None}, "f": {"g": None}}
+    assert f"a={wall}Z b={wall} c={date}" in run("tail", "far").stdout
 
 
 def test_a_partition_that_does_not_exist_is_refused(run: Callable[..., Result], topic: str) -> None:

@@ -126,7 +126,7 @@ def test_a_transaction_whose_sync_failed_is_whole_or_absent_even_when_the_proces
 
 def tidy(parent: Parent, root: str) -> None:
     with Log(root) as log:
-        parent.tell("compacted", **outcome_of(lambda: log.compact("stock")))
+        parent.tell("compacted", **outcome_of(lambda: log.topic("stock").compact()))
         parent.tell("erased", **outcome_of(lambda: log.topic("stock").erase({"id": 0})))
 
 
@@ -196,8 +196,8 @@ def do_commit_transaction(log: Log) -> None:
 
 
 def do_compact(log: Log) -> None:
-    log.compact("stock")
-    log.compact("totals")
+    log.topic("stock").compact()
+    log.topic("totals").compact()
 
 
 def do_erase(log: Log) -> None:
@@ -281,7 +281,7 @@ def append_with_half_writes(parent: Parent, root: str, nth: int) -> None:
         with shim.armed("short", "pwritev", nth, f"{root}/*"):
             log.topic("stock").append(rows(1, 50, "x" * 100))
             log.topic("stock").append(rows(51, 10, "x" * 100))
-            log.compact("stock")
+            log.topic("stock").compact()
         parent.tell("appended")
 
 
@@ -339,7 +339,7 @@ def live_on_a_small_disk(parent: Parent, disk: str) -> None:
         stored += 10
     parent.tell("full", stored=stored, **outcome)
     parent.tell("again", **outcome_of(lambda: topic.append(rows(stored, 10, "x" * 4000))))
-    parent.tell("compact", **outcome_of(lambda: log.compact("stock")))
+    parent.tell("compact", **outcome_of(lambda: log.topic("stock").compact()))
     transaction = log.transaction()
     transaction.append(topic, rows(stored, 10, "x" * 4000))
     transaction.commit_offsets("readers", "stock", {0: 1})
@@ -347,7 +347,7 @@ def live_on_a_small_disk(parent: Parent, disk: str) -> None:
     parent.tell("create", **outcome_of(lambda: log.create_topic("another", "id bigint", partitions=100)))
     parent.wait()
     topic.append(rows(stored, 10, "x" * 4000))
-    log.compact("stock")
+    log.topic("stock").compact()
     with log.transaction() as transaction:
         transaction.append(topic, rows(stored + 10, 10, "x" * 4000))
         transaction.commit_offsets("readers", "stock", {0: 1})
@@ -423,7 +423,7 @@ def use_as_nobody(parent: Parent, root: str) -> None:
         parent.tell("append", **outcome_of(lambda log=log: log.topic("stock").append(rows(1))))
         parent.tell("create", **outcome_of(lambda log=log: log.create_topic("mine", "id bigint")))
         parent.tell("producer", **outcome_of(lambda log=log: log.producer("till")))
-        parent.tell("compact", **outcome_of(lambda log=log: log.compact("stock")))
+        parent.tell("compact", **outcome_of(lambda log=log: log.topic("stock").compact()))
 
 
 @pytest.fixture

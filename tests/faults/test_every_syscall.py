@@ -67,7 +67,7 @@ def delete_some(log: Log) -> None:
 
 
 def compact(log: Log) -> None:
-    log.compact("orders")
+    log.topic("orders").compact()
 
 
 def erase_one(log: Log) -> None:
@@ -87,7 +87,7 @@ def fill_totals(log: Log) -> None:
 
 
 def compact_totals(log: Log) -> None:
-    log.compact("totals")
+    log.topic("totals").compact()
 
 
 def evolve(log: Log) -> None:
@@ -182,7 +182,7 @@ def go_on(parent: Parent, root: str) -> None:
             after = rows_of(log.topic(name))
             assert all(after[number][: len(rows)] == rows for number, rows in before.items())
             assert sum(map(len, after.values())) == sum(map(len, before.values())) + 20
-            log.compact(name)
+            log.topic(name).compact()
         parent.tell("went on", problems=problems_of(log))
     parent.tell("left", orphans=list(orphans(Path(root))))
 
@@ -293,7 +293,7 @@ def tidy(parent: Parent, root: str) -> None:
     with Log(root) as log:
         topic = log.topic("stock")
         parent.tell("compacts")
-        log.compact("stock")
+        log.topic("stock").compact()
         topic.erase({"id": 1})
         with log.transaction() as transaction:
             transaction.append(topic, orders(30, 32, "by the job"))

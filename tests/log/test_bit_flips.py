@@ -79,7 +79,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Stored:
         )
         for step in range(5):
             topic.append(rows(97 * step, 97))
-        log.compact("orders")
+        log.topic("orders").compact()
         producer = log.producer("till")
         for step in range(5, 32):
             producer.append(topic, rows(97 * step, 97), sequence=step)

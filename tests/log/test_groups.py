@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.errors import DeclarationError, FencedError, RangeError, UnavailableError
+from penstock.errors import DeclarationError, FencedError, PenstockError, RangeError, UnavailableError
 from penstock.log import Group, Log, Member, Topic, TopicSettings, groups
 
 
@@ -153,7 +153,7 @@ def test_a_reset_is_planned_first_and_changes_nothing_until_carried_out(group: G
 
 def test_a_reset_is_refused_while_members_live(group: Group, events: Topic) -> None:
     member = group.join(["events"])
-    with pytest.raises(UnavailableError, match="it has 1 living members"):
+    with pytest.raises(UnavailableError, match="it has living members"):
         group.reset(group.plan_reset("events", "end"))
     member.close()
     group.reset(group.plan_reset("events", "end"))
@@ -228,3 +228,52 @@ def test_a_member_needs_a_topic_that_exists(group: Group) -> None:
         group.join([])
     with pytest.raises(DeclarationError, match="it does not exist"):
         group.join(["nowhere"])
+
+
+def test_a_member_that_has_left_does_nothing_any_more(group: Group, events: Topic) -> None:
+    member = group.join(["events"])
+    member.close()
+    member.close()
+    for use in (member.poll, member.commit, member.heartbeat):
+        with pytest.raises(DeclarationError, match="this member has left"):
+            use()
+    assert group.members() == {}
+
+
+def test_a_join_that_fails_leaves_no_member_behind(log: Log, group: Group) -> None:
+    topic = log.create_topic("short", "text string", settings=TopicSettings(segment_bytes=2_000, retention_bytes=2_000))
+    group.commit("short", {0: 0})
+    for _ in range(20):
+        topic.append({"text": "x" * 500})
+    for start in ("start", "begin"):
+        with pytest.raises(PenstockError):
+            group.join(["short"], start=start)
+    group.reset(group.plan_reset("short", "start"))
+    assert drain_texts(group.join("short")) == topic.read().num_rows
+
+
+def drain_texts(member: Member) -> int:
+    count = 0
+    while deliveries := member.poll():
+        count += sum(len(delivery.batch) for delivery in deliveries)
+    return count
+
+
+@pytest.mark.parametrize("offsets", [{77: 0}, {0: -5}, {0: 1_000_000_000}])
+def test_offsets_that_are_not_there_cannot_be_committed(
+    log: Log, group: Group, events: Topic, offsets: dict[int, int]
+) -> None:
+    with pytest.raises(RangeError):
+        group.commit("events", offsets)
+    with pytest.raises(RangeError):
+        log.transaction().commit_offsets("readers", "events", offsets)
+    with pytest.raises(DeclarationError, match="it does not exist"):
+        group.commit("nowhere", {0: 0})
+    assert log.groups() == []
+
+
+def test_a_reset_of_one_partition_asks_nothing_of_the_others(log: Log, group: Group) -> None:
+    topic = log.create_topic("lines", "n long", partitions=2)
+    topic.append([{"n": n} for n in range(5)], partition=1)
+    (move,) = group.plan_reset("lines", 3, partitions=[1])
+    assert move.target == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,7 +113,7 @@ def test_the_entries_follow_from_the_frames_alone(frames: list[tuple[int, int, i
     placed: list[tuple[int, Header]] = []
     position, offset = 64, 0
     for length, rows, time in frames:
-        header = replace(HEADER, base_offset=offset, rows=rows, max_time=time if rows else NO_TIME, append_time=offset)
+        header = HEADER._replace(base_offset=offset, rows=rows, max_time=time if rows else NO_TIME, append_time=offset)
         placed.append((position, header))
         position, offset = position + length, offset + rows
     at_once = IndexBuilder(max_time=7).entries_for(placed)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DeclarationError, PenstockError
-from penstock.log import Log, TopicSettings, document
+from penstock.log import Log, Topic, TopicSettings, document
 from penstock.log.document import store_document
 from penstock.log.files import Disk
 
@@ -153,3 +153,43 @@ def test_a_log_cannot_be_used_in_a_fork_of_its_process(log: Log) -> None:
     process.start()
     assert f"was opened by process {os.getpid()}" in answers.recv()
     process.join()
+
+
+def _append_in_a_fork(topic: Topic, answers: multiprocessing.connection.Connection) -> None:  # type: ignore[name-defined]
+    try:
+        topic.append({"id": 2})
+        answers.send("stored")
+    except PenstockError as error:
+        answers.send(error.message)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_topic_opened_before_a_fork_takes_no_rows_in_it(log: Log) -> None:
+    """Parent and child would share the lock, and each would cut what the other has written."""
+    topic = log.create_topic("orders", "id long")
+    topic.append({"id": 1})
+    context = multiprocessing.get_context("fork")
+    answers, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_append_in_a_fork, args=(topic, sender))
+    process.start()
+    assert "cannot be used in a fork" in answers.recv()
+    process.join()
+    topic.append({"id": 3})
+    assert topic.read().column("id").to_pylist() == [1, 3]
+
+
+def test_a_log_leaves_its_groups_when_it_is_closed(tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("orders", "id long").append([{"id": 1}])
+        log.group("readers").join("orders")
+    with Log(tmp_path / "log") as log:
+        assert log.group("readers").members() == {}
+        with log.group("readers").join("orders") as member:
+            assert len(member.poll()) == 1
+
+
+def test_a_file_is_not_taken_for_a_log(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for create in (True, False):
+        with pytest.raises(DeclarationError, match="this is a file; a log is a folder"):
+            Log(tmp_path / "file", create=create)

@@ -50,7 +50,8 @@ FAULTS = [Fault.CRASH_BEFORE, pytest.param(Fault.CRASH_AFTER, marks=pytest.mark.
 class OneSchema:
     """A topic that never changed its schema."""
 
-    def newest(self) -> pa.Schema:
+    @property
+    def schema(self) -> pa.Schema:
         return SCHEMA
 
     def version(self, schema_id: int) -> pa.Schema:

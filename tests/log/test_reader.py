@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, DeclarationError
 from penstock.log import Log, Topic, TopicSettings
 
 
@@ -134,3 +134,28 @@ def test_a_lost_index_is_made_again_and_changes_nothing(lines: Topic, log: Log) 
     assert lines.read({0: 150}).column("n").to_pylist() == list(range(150, 300))
     assert lines.read({0: 5}).num_rows == 295
     assert len(list((log.path / "topics/lines/00000").glob("*.index"))) >= 2
+
+
+@pytest.mark.parametrize("place", ["header", "body"])
+def test_reading_goes_on_from_the_offset_behind_the_damage(lines: Topic, log: Log, place: str) -> None:
+    appended = [lines.append([{"n": n}] * 10, partition=0)[0] for n in range(5)]
+    (segment,) = (log.path / "topics/lines/00000").glob("*.segment")
+    content = bytearray(segment.read_bytes())
+    frames = [at for at in range(64, len(content), 64) if content[at : at + 4] == b"PSF1"]
+    content[frames[2] + (40 if place == "header" else 200)] ^= 1  # the second frame of rows
+    segment.write_bytes(content)
+    with pytest.raises(DamagedError) as error:
+        lines.read({0: 0})
+    assert "offsets 10 to 19 are at risk" in error.value.message
+    assert "by reading from offset 20" in str(error.value.hint)
+    assert lines.read({0: 20}).column("n").to_pylist() == [n for n in (2, 3, 4) for _ in range(10)]
+    assert appended[2].base_offset == 20
+    with pytest.raises(DamagedError):
+        lines.read({0: 15})
+
+
+def test_a_closed_reader_says_so(lines: Topic) -> None:
+    with lines.reader() as reader:
+        assert reader.poll() == []
+    with pytest.raises(DeclarationError, match="it is closed"):
+        reader.poll()

@@ -33,7 +33,7 @@ def test_compaction_keeps_the_last_row_of_each_key_at_its_offset(log: Log, price
         for batch in prices.batches()
         for offset, row in zip(batch.offsets.tolist(), batch.rows.to_pylist(), strict=True)
     }
-    rewritten = log.compact("prices")
+    rewritten = log.topic("prices").compact()
     after = {
         (batch.partition, offset): row
         for batch in prices.batches()
@@ -49,16 +49,16 @@ def test_compaction_keeps_the_last_row_of_each_key_at_its_offset(log: Log, price
 def test_compacted_segments_are_merged_into_few(log: Log, prices: Topic) -> None:
     update(prices, 200)
     assert all(one.segments > 3 for one in prices.statistics())
-    log.compact("prices")
+    log.topic("prices").compact()
     assert [one.segments for one in prices.statistics()] == [2, 2]
 
 
 def test_compacting_again_changes_nothing_more(log: Log, prices: Topic) -> None:
     update(prices, 10)
-    log.compact("prices")
-    assert [one.rows_before == one.rows_after for one in log.compact("prices")] == [True, True]
+    log.topic("prices").compact()
+    assert [one.rows_before == one.rows_after for one in log.topic("prices").compact()] == [True, True]
     update(prices, 3)
-    log.compact("prices")
+    log.topic("prices").compact()
     assert latest(prices) == dict.fromkeys(range(20), 2)
 
 
@@ -72,13 +72,13 @@ def test_a_delete_marker_stays_until_every_group_has_passed_it(log: Log, prices:
     def markers() -> int:
         return sum(len(batch) for batch in prices.batches() if batch.deleted is not None)
 
-    log.compact("prices")
+    log.topic("prices").compact()
     assert markers() == 1
     log.group("fast").commit("prices", {number: prices.end(number)})
-    log.compact("prices")
+    log.topic("prices").compact()
     assert markers() == 1
     log.group("slow").commit("prices", {number: prices.end(number)})
-    log.compact("prices")
+    log.topic("prices").compact()
     assert markers() == 0
     assert latest(prices) == {}
 
@@ -87,13 +87,13 @@ def test_a_deleted_key_never_comes_back(log: Log, prices: Topic) -> None:
     update(prices, 3)
     prices.delete([{"item": item} for item in range(10)])
     for _ in range(2):
-        log.compact("prices")
+        log.topic("prices").compact()
     assert set(latest(prices)) == set(range(10, 20))
 
 
 def test_reading_and_groups_go_on_over_removed_offsets(log: Log, prices: Topic) -> None:
     update(prices, 50)
-    log.compact("prices")
+    log.topic("prices").compact()
     member = log.group("readers").join(["prices"])
     count = 0
     while deliveries := member.poll():
@@ -111,7 +111,7 @@ def test_a_reader_in_the_middle_gets_every_later_row_once_through_a_compaction(l
     while batches := reader.poll(max_bytes=3_000):
         items += [item for batch in batches for item in batch.rows.column("item").to_pylist()]
         if 200 < len(items) < 300:
-            log.compact("prices")
+            log.topic("prices").compact()
     reader.close()
     assert sorted(items) == list(range(1_000))
 
@@ -130,7 +130,7 @@ def test_appends_and_reads_go_on_while_a_topic_is_compacted(log: Log, prices: To
     writer.start()
     try:
         for _ in range(5):
-            log.compact("prices")
+            log.topic("prices").compact()
             assert set(range(20)) <= set(latest(prices))
     finally:
         stop.set()
@@ -151,7 +151,7 @@ def test_compaction_agrees_with_a_dict_on_random_updates_and_deletes(log: Log, p
             prices.append({"item": item, "price": step})
             model[item] = step
         if step % 60 == 59:
-            log.compact("prices")
+            log.topic("prices").compact()
             assert latest(prices) == model
 
 
@@ -187,7 +187,7 @@ def test_old_schema_versions_survive_a_compaction(log: Log, prices: Topic) -> No
     prices.append({"item": 1, "price": 1})
     prices.evolve("item long, price long, note string")
     prices.append({"item": 2, "price": 2, "note": "new"})
-    log.compact("prices")
+    log.topic("prices").compact()
     notes = {row["item"]: row["note"] for row in prices.read().to_pylist()}
     assert notes == {1: None, 2: "new"}
 
@@ -195,7 +195,7 @@ def test_old_schema_versions_survive_a_compaction(log: Log, prices: Topic) -> No
 def test_a_topic_without_key_can_be_neither_compacted_nor_erased_from(log: Log) -> None:
     lines = log.create_topic("lines", "text string")
     with pytest.raises(DeclarationError, match="it has no key"):
-        log.compact("lines")
+        log.topic("lines").compact()
     with pytest.raises(DeclarationError, match="it has no key"):
         lines.erase({"text": "a"})
 
@@ -208,7 +208,7 @@ def test_an_erasure_names_the_whole_key(prices: Topic) -> None:
 def test_progress_is_told_of_every_row_twice(log: Log, prices: Topic) -> None:
     update(prices, 10)
     rows: list[int] = []
-    log.compact("prices", progress=rows.append)
+    log.topic("prices").compact(progress=rows.append)
     assert sum(rows) == 2 * 200
 
 
@@ -216,7 +216,7 @@ def test_a_producers_sequence_is_remembered_through_a_compaction(log: Log, price
     producer = log.producer("feed")
     producer.append(prices, {"item": 1, "price": 1}, sequence=4)
     prices.append({"item": 1, "price": 2})
-    log.compact("prices")
+    log.topic("prices").compact()
     log.close()
     with Log(log.path) as again:
         topic = again.topic("prices")

@@ -206,7 +206,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["one", "two"]))
     def compact(self, name: str) -> None:
-        self.log.compact(name)
+        self.log.topic(name).compact()
         self.models[name].compact(self.committed if name == "one" else None)
 
     @rule(name=st.sampled_from(["one", "two"]), key=KEYS)
@@ -217,7 +217,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def compact_counted(self) -> None:
-        self.log.compact("counted")
+        self.log.topic("counted").compact()
         self.counted = [(key, version) for key, version in self.counted if version == self.versions[key]]
 
     @rule()

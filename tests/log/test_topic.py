@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -248,7 +249,7 @@ def test_when_one_partition_refuses_the_error_tells_which_are_stored(
         raise UnavailableError("topic 'orders' partition 2: the disk is full")
 
     monkeypatch.setattr(orders.writer(2), "append", refuse)
-    with pytest.raises(PartlyStoredError, match="these had been stored: 0, 1, 3") as error:
+    with pytest.raises(PartlyStoredError, match="these were stored: 0, 1, 3") as error:
         orders.append([order(number) for number in range(50)])
     assert [one.partition for one in error.value.stored] == [0, 1, 3]
 
@@ -260,3 +261,64 @@ def test_statistics_tell_what_is_stored(orders: Topic) -> None:
     assert max(one.max_time for one in statistics if one.max_time) == int(
         datetime(2026, 1, 1, 12, 9, tzinfo=UTC).timestamp() * 1_000_000
     )
+
+
+def test_rows_may_come_from_a_generator(orders: Topic) -> None:
+    orders.append(order(number) for number in range(5))
+    assert orders.read().num_rows == 5
+
+
+@pytest.mark.parametrize("rows", [None, 1, "row", b"row"])
+def test_what_is_no_rows_is_refused(orders: Topic, rows: object) -> None:
+    with pytest.raises(RowError, match="rows are dicts or Arrow batches"):
+        orders.append(rows)
+
+
+def test_a_data_frame_is_refused_with_the_way_to_append_it(orders: Topic) -> None:
+    with pytest.raises(RowError) as error:
+        orders.append(orders.read().to_pandas())
+    assert error.value.hint == "append pyarrow.Table.from_pandas(frame)"
+
+
+@pytest.mark.parametrize("deleted", ["yes", True, [1, 2, 3]])
+def test_delete_marks_that_are_none_are_refused(orders: Topic, deleted: object) -> None:
+    with pytest.raises(RowError, match="delete"):
+        orders.append(order(1), deleted=deleted)
+
+
+@pytest.mark.parametrize("start", [None, 3.5, datetime(2026, 1, 1, tzinfo=UTC).date()])
+def test_a_position_of_another_type_is_refused(orders: Topic, start: object) -> None:
+    with pytest.raises(DeclarationError, match="is not a position"):
+        orders.read(start)
+
+
+def test_a_time_is_exact_to_the_microsecond(log: Log) -> None:
+    topic = log.create_topic("ticks", "at timestamp", time="at")
+    moment = datetime(2005, 7, 27, 12, 45, 29, 433215, tzinfo=UTC)
+    topic.append({"at": moment})
+    assert topic.positions(moment) == {0: 0}
+    assert topic.positions(moment.replace(microsecond=433216)) == {0: 1}
+
+
+def test_a_moment_that_has_no_place_in_utc_is_refused(orders: Topic) -> None:
+    with pytest.raises(RowError, match="placed_at"):
+        orders.append({**order(1), "placed_at": "0001-01-01T00:00:00+14:00"})
+
+
+def test_versions_go_on_behind_a_deleted_and_compacted_key(accounts: Topic) -> None:
+    accounts.append([{"id": "a", "what": "x"}] * 3)
+    accounts.delete({"id": "a"})
+    accounts.compact()
+    with pytest.raises(ConflictError) as conflict:
+        accounts.append({"id": "a", "what": "again"}, expect=0)
+    assert conflict.value.actual == 4
+
+
+def test_a_topic_of_another_log_is_refused(log: Log, orders: Topic, tmp_path: Path) -> None:
+    with Log(tmp_path / "other") as other:
+        with pytest.raises(DeclarationError, match="is in another log"):
+            other.producer("p").append(orders, order(1))
+        with pytest.raises(DeclarationError, match="is in another log"):
+            other.transaction().append(orders, order(1))
+    with Log(log.path.parent / "." / log.path.name) as same:
+        same.producer("p").append(orders, order(1))

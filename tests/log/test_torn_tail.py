@@ -39,7 +39,8 @@ class RestartedDisk(Disk):
 
 
 class OneSchema:
-    def newest(self) -> pa.Schema:
+    @property
+    def schema(self) -> pa.Schema:
         return SCHEMA
 
     def version(self, schema_id: int) -> pa.Schema:

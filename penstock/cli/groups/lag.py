@@ -12,7 +12,7 @@ from penstock.cli.output import print_json, print_table
 
 @command
 def lag(group: GroupName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Show how far a group is behind: the rows between its committed offset and the end, in every partition."""
+    """Show how far a group is behind: the offsets between its committed one and the end, in every partition."""
     with open_log(log) as opened:
         lags = known_group(opened, group).lag()
     if as_json:

@@ -9,7 +9,7 @@ from penstock.cli.output import print_json, print_table, say
 
 @command
 def list_groups(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """List the groups: what they read, how many members they have, and how many rows they are behind."""
+    """List the groups: what they read, how many members they have, and how many offsets they are behind."""
     with open_log(log) as opened:
         groups = [opened.group(name) for name in opened.groups()]
         rows = [

@@ -25,18 +25,26 @@ def reset(
 ) -> None:
     """Move the committed offsets of a group, which must have no living members. Prints the plan; --execute does it."""
     from penstock.cli.positions import positions_in
+    from penstock.log.ddl import closest
 
     with open_log(log) as opened:
         moved = opened.group(group)
-        moves = moved.plan_reset(topic, positions_in(opened.topic(topic), to, partition))
+        known = opened.groups()
+        moves = moved.plan_reset(
+            topic, positions_in(opened.topic(topic), to, None if partition is None else [partition])
+        )
         if execute:
             moved.reset(moves)
+    new = group not in known
     if as_json:
-        print_json({"group": group, "executed": execute, "moves": [asdict(move) for move in moves]})
+        print_json({"group": group, "new": new, "executed": execute, "moves": [asdict(move) for move in moves]})
         return
+    if new:
+        near = closest(group, known)
+        say(f"group '{group}' is new" + (f"; {near}" if near else ""))
     rows = [(move.topic, move.partition, move.committed, move.target) for move in moves]
     print_table(("topic", "partition", "committed", "to"), rows)
     if execute:
-        say(f"group '{group}' was moved")
+        say(f"group '{group}' was {'created' if new else 'moved'}")
     else:
         tell("nothing was changed; add --execute to do this")

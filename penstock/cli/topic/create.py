@@ -60,6 +60,8 @@ def create(
     """Create a topic; and the log, if the folder is new or empty."""
     from penstock.cli.topic.describe import description_of
     from penstock.log import TopicSettings
+    from penstock.log.description import check_topic
+    from penstock.log.schema import parse_schema
 
     default = TopicSettings()
     settings = TopicSettings(
@@ -70,9 +72,11 @@ def create(
         versioned=versioned,
         retention_seconds=retain,
         retention_bytes=retain_bytes,
-        segment_bytes=segment_bytes or default.segment_bytes,
-        max_batch_bytes=max_batch_bytes or default.max_batch_bytes,
+        segment_bytes=default.segment_bytes if segment_bytes is None else segment_bytes,
+        max_batch_bytes=default.max_batch_bytes if max_batch_bytes is None else max_batch_bytes,
     )
+    # Before the log is opened, so that a mistake leaves no new folder behind.
+    check_topic(name, parse_schema(schema), settings)
     with open_log(log, create=True) as opened:
         topic = opened.create_topic(name, schema, settings=settings)
         if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
@@ -31,13 +32,17 @@ def description_of(log: Log, topic: Topic) -> dict[str, object]:
     """Everything there is to know about a topic, for JSON."""
     return {
         "topic": topic.name,
-        "created_at": topic.description.created.replace("+00:00", "Z"),
+        "created_at": _created(topic),
         "schema": topic.description.schemas[-1],
         "schema_versions": list(topic.description.schemas),
         "settings": asdict(topic.settings),
         "partitions": [partition_document(one) for one in topic.statistics()],
         "groups": groups_reading(log, topic.name),
     }
+
+
+def _created(topic: Topic) -> str:
+    return instant(datetime.fromisoformat(topic.description.created))
 
 
 def groups_reading(log: Log, topic: str) -> list[str]:
@@ -105,7 +110,7 @@ def _print_settings(log: Log, topic: Topic) -> None:
         ("retention", ", ".join(retained) or "for ever"),
         ("segments of", format_size(settings.segment_bytes)),
         ("largest append", format_size(settings.max_batch_bytes)),
-        ("created", topic.description.created.replace("+00:00", "Z")),
+        ("created", _created(topic)),
         ("read by", ", ".join(groups_reading(log, topic.name)) or "no group"),
     ):
         say(f"{name + ':':<16}{value}")

@@ -18,7 +18,7 @@ def list_topics(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """List the topics with their sizes."""
     with open_log(log) as opened:
         topics = [opened.topic(name) for name in opened.topics()]
-        sizes = [_size(topic) for topic in topics]
+        sizes = [_rows_and_bytes(topic) for topic in topics]
     if as_json:
         print_json({"topics": [_document(*pair) for pair in zip(topics, sizes, strict=True)]})
     elif not topics:
@@ -40,8 +40,7 @@ def list_topics(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
         )
 
 
-def _size(topic: Topic) -> tuple[int, int]:
-    """The rows and the bytes of a topic."""
+def _rows_and_bytes(topic: Topic) -> tuple[int, int]:
     parts = topic.statistics()
     return sum(one.rows for one in parts), sum(one.bytes for one in parts)
 

@@ -10,7 +10,7 @@ from typer.testing import Result
 from penstock import Log
 
 
-def test_the_rows_a_group_has_not_committed_are_its_lag(run: Callable[..., Result], log: Log, orders: str) -> None:
+def test_the_offsets_a_group_has_not_committed_are_its_lag(run: Callable[..., Result], log: Log, orders: str) -> None:
     log.group("readers").commit(orders, {0: 1})
     _, *rows = run("groups", "lag", "readers").stdout.splitlines()
     ends = log.topic(orders).ends()

@@ -33,10 +33,21 @@ def test_one_partition_can_be_moved_alone(run: Callable[..., Result], log: Log, 
     result = run("groups", "reset", "readers", orders, "--to", "1", "--partition", "1", "--execute", "--json")
     assert json.loads(result.stdout) == {
         "group": "readers",
+        "new": False,
         "executed": True,
         "moves": [{"topic": "orders", "partition": 1, "committed": 0, "target": 1}],
     }
     assert log.group("readers").committed(orders) == {0: 0, 1: 1}
+
+
+def test_a_group_that_is_new_is_told_as_such(run: Callable[..., Result], log: Log, orders: str) -> None:
+    args = ("groups", "reset", "readers", orders, "--to", "end")
+    assert json.loads(run(*args, "--json").stdout)["new"] is True
+    assert run(*args).stdout.splitlines()[0] == "group 'readers' is new"
+    done = run(*args, "--execute").stdout.splitlines()
+    assert (done[0], done[-1]) == ("group 'readers' is new", "group 'readers' was created")
+    near = run("groups", "reset", "reader", orders, "--to", "end")
+    assert near.stdout.splitlines()[0] == "group 'reader' is new; did you mean 'readers'?"
 
 
 def test_a_group_with_a_living_member_stays_where_it_is(run: Callable[..., Result], log: Log, orders: str) -> None:
@@ -50,4 +61,4 @@ def test_a_group_with_a_living_member_stays_where_it_is(run: Callable[..., Resul
 def test_a_position_that_is_none_is_refused(run: Callable[..., Result], orders: str) -> None:
     result = run("groups", "reset", "readers", orders, "--to", "yesterday")
     assert result.exit_code == 1
-    assert "error: 'yesterday' is not a position" in result.stderr
+    assert "error: topic 'orders': 'yesterday' is not a position" in result.stderr

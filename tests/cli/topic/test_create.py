@@ -54,14 +54,17 @@ def test_the_new_topic_as_json(run: Callable[..., Result]) -> None:
         (("t", "--schema", "a integr"), "unknown type 'integr'"),
         (("t", "--schema", "a int", "--key", "b"), "there is no column 'b'"),
         (("a/b", "--schema", "a int"), "this is not a name for a topic"),
+        (("t", "--schema", "a int", "--segment-bytes", "0"), "segment_bytes"),
+        (("t", "--schema", "a int", "--max-batch-bytes", "0"), "batches can have"),
     ],
 )
-def test_a_wrong_declaration_ends_with_status_1(
-    run: Callable[..., Result], args: tuple[str, ...], message: str
+def test_a_wrong_declaration_ends_with_status_1_and_begins_no_log(
+    run: Callable[..., Result], folder: Path, args: tuple[str, ...], message: str
 ) -> None:
     result = run("topic", "create", *args)
     assert result.exit_code == 1
     assert message in result.stderr
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("args", [("--retain", "7 dayz"), ("--retain-bytes", "much"), ("--durability", "maybe"), ()])

@@ -53,7 +53,7 @@ def make(path: Path) -> None:
             table.append([{"key": "a", "value": value}, {"key": "b", "value": -value}])
         table.delete({"key": "b"})
         log.group("slow").commit("table", {0: 0})
-        log.compact("table")
+        log.topic("table").compact()
         table.evolve("key string, value long, note string")
         table.append({"key": "c", "value": 2**40, "note": "wide"})
         accounts = log.create_topic("accounts", "id string", key="id", settings=TopicSettings(versioned=True))
