@@ -66,6 +66,8 @@ def produce(
     """
     from penstock.cli.feed import BadLines, Feed, transfer
 
+    if file and bad_file and bad_file.exists() and bad_file.samefile(file):
+        raise typer.BadParameter("--bad-file cannot be the input itself")
     with open_log(log) as opened, _input(file) as stream:
         target = opened.topic(topic)
         feed = Feed(target, opened.producer(producer) if producer else None, deletes=delete)

@@ -218,3 +218,12 @@ def test_a_row_that_is_too_large_is_a_bad_line(run: Callable[..., Result], log: 
     assert result.exit_code == 1
     assert "error: line 4: topic 'small': a batch of 1 rows has" in result.stderr
     assert stored_ids(log, "small") == [0, 1, 2]
+
+
+def test_bad_lines_do_not_overwrite_the_input(run: Callable[..., Result], tmp_path: Path) -> None:
+    run("topic", "create", "same", "--schema", "id int")
+    lines = tmp_path / "lines.json"
+    lines.write_text('{"id": 1}\n')
+    result = run("produce", "same", "--file", str(lines), "--bad-file", str(lines))
+    assert result.exit_code == 2
+    assert lines.read_text() == '{"id": 1}\n'

@@ -60,15 +60,15 @@ def append_named(parent: Parent, topic: Topic, producer: Producer) -> None:
 
 
 def commit_transactions(parent: Parent, log: Log, writer: str) -> None:
-    """Each call to all partitions of two topics, and with it a group's offset, which is the number of the call."""
+    """Each call to all partitions of two topics, and with it a group's offset: how many calls there were before."""
     left, right = log.topic("left"), log.topic("right")
-    first = log.group(writer).committed("left").get(0, 0)
-    for call in range(first + 1, 1_000_000):
+    last = log.group(writer).committed("left").get(0, -1) + 1
+    for call in range(last + 1, 1_000_000):
         parent.tell("tries", writer=writer, call=call, rows=6)
         with log.transaction() as transaction:
             transaction.append(left, batch(writer, call, 6))
             transaction.append(right, batch(writer, call, 6))
-            transaction.commit_offsets(writer, "left", {0: call})
+            transaction.commit_offsets(writer, "left", {0: call - 1})
         parent.tell("stored", writer=writer, call=call)
 
 
@@ -132,7 +132,7 @@ def tell_everything(parent: Parent, root: str, path: str) -> None:
             for number, rows in rows_of(log.topic(name)).items():
                 lines += [f"{name} {number} {row[0]} {row[2]} {row[3]} {row[4]} {row[5]}" for row in rows]
         Path(path).write_text("\n".join(lines))
-        parent.tell("all", problems=problems_of(log), moved=log.group("mover").committed("left").get(0, 0))
+        parent.tell("all", problems=problems_of(log), moved=log.group("mover").committed("left").get(0, -1) + 1)
 
 
 # -- what must be true afterwards -------------------------------------------------------------------------------------
