@@ -16,7 +16,9 @@ from penstock import Log
 from penstock.cli import app
 
 ORDERS = "order_id bigint not null, country string, amount decimal(10,2), placed_at timestamp"
-PROGRAM = [sys.executable, "-c", "from penstock.cli import main; main()"]
+# Tests that run in the background of a shell inherit that Ctrl-C is ignored; the program starts as from a terminal.
+START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+PROGRAM = [sys.executable, "-c", f"{START}; from penstock.cli import main; main()"]
 
 
 @pytest.fixture
