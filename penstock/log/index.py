@@ -36,9 +36,9 @@ class Entry:
 class IndexBuilder:
     """Chooses the frames that get an entry, while frames go by in order."""
 
-    def __init__(self, *, max_time: int, last_position: int = -INDEX_EVERY_BYTES) -> None:
+    def __init__(self, *, max_time: int) -> None:
         self._max_time = max_time
-        self._last_position = last_position
+        self._last_position = -INDEX_EVERY_BYTES
 
     def entry_for(self, position: int, header: Header) -> Entry | None:
         due = position - self._last_position >= INDEX_EVERY_BYTES and header.rows > 0

@@ -149,7 +149,7 @@ class Topic:
 
     def delete(self, keys: Rows) -> list[Appended]:
         """Store delete markers for these keys: rows of which only the key (and the event time, if given) counts."""
-        batch = Intake(self.name, self.schema, self.settings, self._conversion).batch(keys, deletes=True)
+        batch = self._intake(self.schema).batch(keys, deletes=True)
         return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
 
     def store(self, requests: Mapping[int, Request]) -> list[Appended]:
@@ -207,7 +207,7 @@ class Topic:
     ) -> dict[int, Request]:
         """Check rows and sort them by partition: what `store` and transactions take."""
         schemas = self._schemas
-        intake = Intake(self.name, schemas[-1], self.settings, self._conversion)
+        intake = self._intake(schemas[-1])
         batch, flags = intake.checked(rows, deleted)
         key = intake.only_key(batch, expect) if expect is not None else ""
         if batch.num_rows == 0:
@@ -239,7 +239,10 @@ class Topic:
 
     def keys_of(self, batch: pa.RecordBatch) -> Keys:
         """The keys of stored rows, told apart by two hashes."""
-        return Intake(self.name, self.schema, self.settings, self._conversion).keys_of(batch)
+        return self._intake(self.schema).keys_of(batch)
+
+    def _intake(self, schema: pa.Schema) -> Intake:
+        return Intake(self.name, schema, self.settings, self._conversion)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
@@ -11,10 +10,9 @@ from penstock.log.index import load_index
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.partition import Partition
 from penstock.log.reader import damage_at
+from penstock.log.rewrite import Progress
 from penstock.log.segment import FIRST_FRAME, Scan, scan
 from penstock.log.tail import Tail
-
-Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
