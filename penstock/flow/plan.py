@@ -1,0 +1,310 @@
+"""The plan: what the user declared, as plain data. The engine reads it; nothing here runs.
+
+A plan is a graph of frozen nodes, from sources to views. Expressions are Spark SQL text that was checked when it was
+declared. Durations are whole microseconds. A node's `place` says where it was declared and is no part of what it is:
+two nodes that differ only in their places are the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Emit = Literal["final", "changes"]
+Late = Literal["correct", "drop"]
+Ties = Literal["break", "keep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known about the rows a node gives before anything runs.
+
+    `columns` is None behind a `map` without a schema: they are known when the app starts. `time` is the column with the
+    event time. `key` names the columns that no two rows share, None where there are none such (a stream). `retracts`
+    says whether rows may be taken back later.
+    """
+
+    columns: tuple[str, ...] | None
+    time: str | None = None
+    key: tuple[str, ...] | None = None
+    retracts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An expression and the name of the column it makes."""
+
+    name: str
+    expression: str
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of one size, one after the other, the first beginning `offset` after 1970 began (in `zone`, if given).
+
+    With a zone the size is a number of whole days, and a window is as long as those days are there.
+    """
+
+    size: int
+    offset: int = 0
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Windows of one size of which one begins after every `every`; they overlap where `every` is less than `size`."""
+
+    size: int
+    every: int
+    offset: int = 0
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """For each moment at which a group has an event: the events of that group within `size` up to it.
+
+    From `size` before (exclusive) to the moment itself (inclusive).
+    """
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Events of a group with less than `gap` between one and the next; it ends `gap` after its last event."""
+
+    gap: int
+
+
+Window = Tumbling | Hopping | Sliding | Session
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """A window and what becomes of its results; `keep` is how long after its end a window can still be corrected."""
+
+    window: Window
+    emit: Emit = "final"
+    late: Late = "correct"
+    keep: int = 3_600_000_000
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a stream's event time is read and how far it is trusted.
+
+    With `sent` (and `received`, by default when the log stored the event) the event time is corrected by the
+    difference of the two clocks, and stands in the column `event_time`.
+    """
+
+    column: str
+    lateness: int = 0
+    idle: int = 30_000_000
+    max_ahead: int = 600_000_000
+    sent: str | None = None
+    received: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the log as a stream of its rows."""
+
+    name: str
+    schema: str
+    key: tuple[str, ...]
+    partitions: int
+    timing: Timing | None
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A keyed topic as a table: the last row of each key counts, and a delete marker takes it away."""
+
+    name: str
+    schema: str
+    key: tuple[str, ...]
+    partitions: int
+    time: str | None
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    input: Node
+    condition: str
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """New columns from old ones: what `select`, `with_columns`, `drop` and `rename` become.
+
+    Where the input's columns are not known yet, `rest` says to put all its other columns first, without those in
+    `without`. Else `columns` is complete.
+    """
+
+    input: Node
+    columns: tuple[Named, ...]
+    shape: Shape
+    place: Place = field(compare=False)
+    rest: bool = False
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Any stateless function from DataFrame to DataFrame. `fingerprint` changes when its code does."""
+
+    input: Node
+    function: Callable[[Any], Any] = field(compare=False)
+    fingerprint: str
+    schema: str | None
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    inputs: tuple[Node, ...]
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The first row, by event time, of those that agree in `columns`; `within`: of each burst of them.
+
+    A row is left out if another one with the same values has happened less than `within` before it (ever, where
+    `within` is None).
+    """
+
+    input: Node
+    columns: tuple[str, ...]
+    within: int | None
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """A table with the newest row of each key: by event time where there is one, then in the order of the log."""
+
+    input: Node
+    key: tuple[str, ...]
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A table's changes as a stream: its columns, and `change`, which is 'added' or 'removed'."""
+
+    input: Node
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column or expression to order by. Nulls are the smallest values."""
+
+    expression: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first `count` rows of each group in an order, with their `rank` from 1 on.
+
+    `ties="keep"` gives rows that are equal in the order the same rank and keeps all of those up to `count`;
+    `"break"` tells them apart in some fixed way.
+    """
+
+    input: Node
+    count: int
+    order: tuple[Order, ...]
+    per: tuple[str, ...]
+    ties: Ties
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A row for each group (and window, if there is one) with the values of its aggregates."""
+
+    input: Node
+    keys: tuple[Named, ...]
+    windowing: Windowing | None
+    aggregates: tuple[Named, ...]
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+Source = Topic | Changelog
+Node = Topic | Changelog | Where | Select | Map | Union | Distinct | Latest | Changes | Top | Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A named answer that is kept."""
+
+    name: str
+    node: Node
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that an app declares."""
+
+    app: str
+    views: tuple[View, ...]
+
+
+def inputs(node: Node) -> tuple[Node, ...]:
+    """The nodes a node reads from; none for a source."""
+    if isinstance(node, Union):
+        return node.inputs
+    if isinstance(node, Topic | Changelog):
+        return ()
+    return (node.input,)
+
+
+def nodes(plan: Plan) -> Iterator[Node]:
+    """Every node once, each after those it reads from."""
+    seen: set[Node] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if node in seen:
+            return
+        seen.add(node)
+        for one in inputs(node):
+            yield from visit(one)
+        yield node
+
+    for view in plan.views:
+        yield from visit(view.node)
