@@ -9,18 +9,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.app import App
     from penstock.errors import PenstockError
+    from penstock.flow.settings import AppSettings
+    from penstock.flow.stream import Stream
+    from penstock.flow.table import Table
+    from penstock.flow.windows import hopping, session, sliding, tumbling
     from penstock.log import Log, TopicSettings
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "App": "penstock.app",
+    "AppSettings": "penstock.flow.settings",
+    "Stream": "penstock.flow.stream",
+    "Table": "penstock.flow.table",
+    "hopping": "penstock.flow.windows",
+    "session": "penstock.flow.windows",
+    "sliding": "penstock.flow.windows",
+    "tumbling": "penstock.flow.windows",
     "Log": "penstock.log",
     "TopicSettings": "penstock.log",
     "PenstockError": "penstock.errors",
 }
 
-__all__ = ["Log", "PenstockError", "TopicSettings", "__version__"]
+__all__ = [
+    "App",
+    "AppSettings",
+    "Log",
+    "PenstockError",
+    "Stream",
+    "Table",
+    "TopicSettings",
+    "__version__",
+    "hopping",
+    "session",
+    "sliding",
+    "tumbling",
+]
 
 
 def __getattr__(name: str) -> object:

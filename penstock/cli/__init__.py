@@ -14,6 +14,7 @@ from penstock.cli import groups, topic
 from penstock.cli.compact import compact
 from penstock.cli.erase import erase
 from penstock.cli.expire import expire
+from penstock.cli.explain import explain
 from penstock.cli.output import say
 from penstock.cli.produce import produce
 from penstock.cli.stats import stats
@@ -45,6 +46,7 @@ def penstock(
     """Keep every view of your data in step with one log."""
 
 
+app.command("explain")(explain)
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce)
 app.command("tail")(tail)

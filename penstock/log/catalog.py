@@ -1,4 +1,4 @@
-"""The catalogue of a log: names, epochs, committed transactions and group offsets, in one SQLite file.
+"""The catalogue of a log: names, epochs, promises, committed transactions and group offsets, in one SQLite file.
 
 SQLite brings what this needs: several processes, atomic changes, durability. Rows are small and few; the data itself is
 never here. The record of a transaction is its commit point (see `transaction`).
@@ -34,6 +34,11 @@ CREATE TABLE members (group_name TEXT NOT NULL, member TEXT NOT NULL, topics TEX
     expires REAL NOT NULL, PRIMARY KEY (group_name, member));
 CREATE TABLE assignments (group_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
     member TEXT NOT NULL, PRIMARY KEY (group_name, topic, partition));
+"""
+# Made when the first promise is: catalogues of this format may be without it, and looking must not need a change.
+_PROMISES = """
+CREATE TABLE IF NOT EXISTS promises (number INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL, producer INTEGER NOT NULL, time INTEGER NOT NULL, ends TEXT NOT NULL)
 """
 
 
@@ -199,12 +204,29 @@ class Catalog:
         with self.look() as connection:
             return dict(connection.execute("SELECT id, name FROM producers").fetchall())
 
+    # -- promises -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def change_promises(self) -> Iterator[sqlite3.Connection]:
+        """One atomic change, as `change`, with the table of promises there."""
+        with self.change() as connection:
+            connection.execute(_PROMISES)
+            yield connection
+
+    @contextmanager
+    def look_at_promises(self) -> Iterator[sqlite3.Connection | None]:
+        """As `look`; None where no promise was ever made."""
+        with self.look() as connection:
+            yield connection if _has_promises(connection) else None
+
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
         with self.change() as connection:
             for table in ("subscriptions", "offsets", "assignments"):
                 connection.execute(f"DELETE FROM {table} WHERE topic = ?", (topic,))
+            if _has_promises(connection):
+                connection.execute("DELETE FROM promises WHERE topic = ?", (topic,))
 
     def slowest_offsets(self, topic: str, partitions: int) -> list[int | None]:
         """For each partition how far the slowest group that reads this topic has come; None without any group."""
@@ -217,3 +239,8 @@ class Catalog:
             return [None] * partitions
         committed = {(group, partition): offset for group, partition, offset in rows}
         return [min(committed.get((group, partition), 0) for (group,) in groups) for partition in range(partitions)]
+
+
+def _has_promises(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'promises'").fetchone()
+    return found is not None

@@ -28,6 +28,7 @@ from penstock.log.document import load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
 from penstock.log.groups import Group, Member, group_names
 from penstock.log.producer import Producer
+from penstock.log.promises import Promise, stored_promises
 from penstock.log.schema import parse_schema
 from penstock.log.topic import Topic
 from penstock.log.transaction import CommittedTransactions, Transaction
@@ -147,6 +148,11 @@ class Log:
     def producers(self) -> dict[int, str]:
         """The names of all producers, by the ids that batches carry."""
         return self._catalog.producers()
+
+    def promises(self, topic: Topic | str) -> list[Promise]:
+        """What producers have promised about a topic; `promises.effective` tells what of it counts for a reader."""
+        opened = self.topic(topic) if isinstance(topic, str) else topic
+        return stored_promises(self._catalog, opened.name, opened.description.id)
 
     def transaction(self, producer: Producer | None = None, *, sequence: int | None = None) -> Transaction:
         """Begin a transaction. As a named producer with a `sequence`, a repeat of it changes nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from penstock.errors import DeclarationError, FencedError
@@ -17,7 +18,8 @@ from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.intake import Marks, Rows
 from penstock.log.plan import Appended
-from penstock.log.topic import Topic
+from penstock.log.promises import Promise, store_promise
+from penstock.log.topic import Topic, parse_moment
 
 PRODUCERS_DIRECTORY = "producers"
 
@@ -54,11 +56,7 @@ class Producer:
         Sequences grow per topic; gaps are allowed. Without one the next number is taken, and nothing counts as a
         repeat: only the caller can know that two calls mean the same rows.
         """
-        if not topic.is_of(self._root):
-            raise DeclarationError(
-                f"producer '{self.name}': topic '{topic.name}' is in another log",
-                hint="open a producer of that log; names and sequences are counted per log",
-            )
+        self._refuse_other_log(topic)
         with self._turn, self.current():
             number = self._next(topic) if sequence is None else sequence
             if number < 0:
@@ -67,6 +65,20 @@ class Producer:
             # The number is used up even if storing fails: the rows may be there all the same.
             self._sequences[topic.name] = max(number, self._sequences.get(topic.name, NO_SEQUENCE))
             return topic.store(requests)
+
+    def promise(self, topic: Topic, time: datetime | str) -> None:
+        """Promise that no event earlier than `time` will follow from this producer in this topic.
+
+        Views need not wait any longer for what this producer might still send. On disk when this returns; readers go by
+        it once they have read what the topic held by now. An earlier promise that says more stays. A promise that is
+        broken loses nothing: what comes in spite of it is late, as any event is that comes after its time. `time` is a
+        datetime or in ISO 8601; without a zone it is taken as UTC.
+        """
+        self._refuse_other_log(topic)
+        moment = self._moment(time)
+        with self._turn, self.current():
+            promise = Promise(self.id, moment, topic.ends())
+            store_promise(self._catalog, topic.name, topic.description.id, promise)
 
     def last_sequence(self, topic: Topic) -> int:
         """The largest sequence any partition holds; -1 for none.
@@ -100,6 +112,22 @@ class Producer:
     def close(self) -> None:
         self._lock.close()
         self._closed = True
+
+    def _refuse_other_log(self, topic: Topic) -> None:
+        if not topic.is_of(self._root):
+            raise DeclarationError(
+                f"producer '{self.name}': topic '{topic.name}' is in another log",
+                hint="open a producer of that log; names and sequences are counted per log",
+            )
+
+    def _moment(self, time: datetime | str) -> int:
+        try:
+            return parse_moment(time, where=f"producer '{self.name}'")
+        except DeclarationError:
+            raise DeclarationError(
+                f"producer '{self.name}': {time!r} is not a time to promise",
+                hint="give a datetime, or a time such as 2026-01-31T12:00:00Z",
+            ) from None
 
     def _next(self, topic: Topic) -> int:
         if topic.name not in self._sequences:

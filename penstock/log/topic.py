@@ -36,6 +36,7 @@ from penstock.log.description import (
 from penstock.log.files import Files, disk_errors, draft_of
 from penstock.log.frame import ANONYMOUS, Stamp, encode
 from penstock.log.hashing import hash_keys, partition_of
+from penstock.log.headers import HeaderReader, Headers
 from penstock.log.intake import Intake, Marks, Rows
 from penstock.log.partition import LOCK_NAME, Partition
 from penstock.log.plan import Appended, Request
@@ -269,6 +270,17 @@ class Topic:
         ends = {number: self.end(number) for number in positions} if until is None else until
         for number in positions:
             yield from self._partition_batches(number, positions[number], ends.get(number, 0), self._columns(columns))
+
+    def headers(self, number: int, start: int, until: int) -> Iterator[Headers]:
+        """The headers of the frames of a partition that hold rows from `start` up to `until`, many at a time.
+
+        Frames are whole: the first and the last may hold rows outside the range. No body is read or checked.
+        """
+        partition = self.partition(number)
+        with closing(HeaderReader(partition, start)) as reader:
+            tail = partition.tail()
+            while len(found := reader.read_headers(tail, until)):
+                yield found
 
     def reader(
         self,

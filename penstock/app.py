@@ -1,0 +1,208 @@
+"""App: what the user declares. It starts nothing: an app is a name, a log, settings and a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import DeclarationError
+from penstock.flow.load import declared
+from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_view_name
+from penstock.flow.place import Declaring
+from penstock.flow.plan import Changelog, Plan, Shape, Source, Timing, Topic, View
+from penstock.flow.settings import AppSettings
+from penstock.flow.stream import Stream
+from penstock.flow.table import Table
+from penstock.flow.windows import microseconds
+from penstock.log import TopicSettings
+from penstock.log.ddl import closest, type_ddl
+from penstock.log.description import check_topic
+from penstock.log.schema import parse_schema, to_ddl
+
+DEFAULT_LOG = "./penstock-data"
+_LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
+
+
+class App:
+    """A program that keeps views in step with a log.
+
+        app = App("shop")
+        orders = app.topic("orders", schema="order_id long, country string, placed_at timestamp", time="placed_at")
+        app.view("orders_by_country", orders.group_by("country").agg(orders="count(*)"))
+
+    The name tells apps apart that use the same log: state, views and positions are kept under it. The log is a folder;
+    without one it is what the variable PENSTOCK_LOG says, or else `./penstock-data`.
+    """
+
+    def __init__(self, name: str, *, log: str | Path | None = None, settings: AppSettings | None = None) -> None:
+        with Declaring("app"):
+            check_app_name(name)
+            if settings is not None and not isinstance(settings, AppSettings):
+                raise DeclarationError(f"settings are AppSettings(...); found {settings!r}")
+        self.name = name
+        self.log = Path(log if log is not None else os.environ.get("PENSTOCK_LOG") or DEFAULT_LOG)
+        self.settings = settings or AppSettings()
+        self._sources: dict[str, Source] = {}
+        self._views: dict[str, View] = {}
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}: {', '.join(view.name for view in self._views.values()) or 'no views'}>"
+
+    @property
+    def plan(self) -> Plan:
+        """What was declared so far, as plain data."""
+        return Plan(self.name, tuple(self._views.values()))
+
+    def topic(
+        self,
+        name: str,
+        *,
+        schema: str | pa.Schema,
+        key: str | Sequence[str] = (),
+        time: str | None = None,
+        lateness: str = _LATENESS,
+        idle: str = _IDLE,
+        max_ahead: str = _MAX_AHEAD,
+        sent: str | None = None,
+        received: str | None = None,
+        partitions: int = 1,
+    ) -> Stream:
+        """A topic of the log as a stream of its events. It is created when the app first runs, if it is not there.
+
+        - `schema`: the columns as DDL text: `"order_id bigint not null, amount decimal(10,2), placed_at timestamp"`.
+        - `key`: the column or columns that say which partition an event goes to; `partitions`: how many there are.
+        - `time`: the column that says when an event happened. Windows need it.
+        - `lateness`: how much later than a newer event of the same producer an event may come and still be in time.
+        - `idle`: a producer that is silent for this long holds up nobody's windows.
+        - `max_ahead`: an event that is further in the future than this is set aside: its clock is wrong.
+        - `sent`: the column that says when the device sent the event, by the same clock as `time`, and `received`: when
+          it was received, by ours (without it: when the log stored it). Then the event time is corrected by the
+          difference, and stands in the additional column `event_time`.
+
+        To declare a topic again in the same way gives the same stream.
+        """
+        with Declaring(f"topic '{name}'") as place:
+            parsed = _checked_schema(name, schema, key, time, partitions)
+            given = {"lateness": lateness, "idle": idle, "max_ahead": max_ahead}
+            timing = _timing(parsed, time, given, sent=sent, received=received)
+            corrected = timing is not None and timing.sent is not None
+            columns = (*parsed.names, EVENT_TIME) if corrected else tuple(parsed.names)
+            check_columns(columns)
+            shape = Shape(columns, EVENT_TIME if corrected else time)
+            node = Topic(name, to_ddl(parsed), _names(key), partitions, timing, shape, place)
+            return Stream(self._source(node))
+
+    def table(
+        self,
+        name: str,
+        *,
+        schema: str | pa.Schema,
+        key: str | Sequence[str],
+        time: str | None = None,
+        partitions: int = 1,
+    ) -> Table:
+        """A keyed topic of the log as a table: the last row of each key counts, and a delete takes it away.
+
+        The parameters are those of `topic`. `time` names the column that says since when a row holds, if there is one.
+        """
+        with Declaring(f"table '{name}'") as place:
+            parsed = _checked_schema(name, schema, key, time, partitions)
+            check_columns(parsed.names)
+            columns = _names(key)
+            if not columns:
+                raise DeclarationError("a table needs a key; found none")
+            shape = Shape(tuple(parsed.names), time, columns, retracts=True)
+            return Table(self._source(Changelog(name, to_ddl(parsed), columns, partitions, time, shape, place)))
+
+    def view(self, name: str, rows: Stream | Table) -> None:
+        """Keep an answer under a name, to be queried while the app runs: `app.view("revenue", revenue)`.
+
+        The name is a table in SQL.
+        """
+        with Declaring(f"view '{name}'") as place:
+            check_view_name(name)
+            if not isinstance(rows, Stream | Table):
+                raise DeclarationError(
+                    f"a stream or a table is needed; found {rows!r}", hint="end group_by(...) with .agg(...)"
+                )
+            if other := self._views.get(name.lower()):
+                raise DeclarationError(f"there is a view of this name already; it was declared at {other.place}")
+            self._views[name.lower()] = View(name, rows.node, place)
+
+    def _source(self, node: Source) -> Source:
+        """The node of a topic: the one that was declared before, if it was declared in the same way."""
+        known = self._sources.setdefault(node.name, node)
+        if known != node:
+            raise DeclarationError(
+                f"it was declared in another way at {known.place}", hint="declare it once and use the result twice"
+            )
+        return known
+
+
+def load_app(path: Path, *, name: str | None = None) -> App:
+    """Run the user's file and return the app it declares: the one called `name`, if there are several."""
+    apps = declared(path, App)
+    if name is not None:
+        chosen = [app for variable, app in apps.items() if name in (variable, app.name)]
+        if len(chosen) != 1:
+            raise DeclarationError(f"{path}: there is no app '{name}'; {_listed(apps)}")
+        return chosen[0]
+    if not apps:
+        raise DeclarationError(
+            f"{path}: it declares no app", hint='put it into a variable of the module: app = App("shop")'
+        )
+    if len(apps) > 1:
+        raise DeclarationError(f"{path}: it declares several apps; {_listed(apps)}", hint="choose one with --app NAME")
+    return next(iter(apps.values()))
+
+
+def _listed(apps: dict[str, App]) -> str:
+    return f"found {', '.join(app.name for app in apps.values()) or 'none'}"
+
+
+def _names(key: str | Sequence[str]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _checked_schema(
+    name: str, schema: str | pa.Schema, key: str | Sequence[str], time: str | None, partitions: int
+) -> pa.Schema:
+    """The schema, after everything the log would refuse when the topic is created."""
+    parsed = parse_schema(schema)
+    try:
+        check_topic(name, parsed, TopicSettings(partitions=partitions, key=_names(key), time=time))
+    except DeclarationError as error:
+        raise DeclarationError(error.message.removeprefix(f"topic '{name}': "), hint=error.hint) from None
+    return parsed
+
+
+def _timing(
+    schema: pa.Schema, time: str | None, given: dict[str, str], *, sent: str | None, received: str | None
+) -> Timing | None:
+    defaults = {"lateness": _LATENESS, "idle": _IDLE, "max_ahead": _MAX_AHEAD}
+    if time is None:
+        useless = [what for what, value in given.items() if value != defaults[what]]
+        useless += [what for what, value in (("sent", sent), ("received", received)) if value is not None]
+        if useless:
+            raise DeclarationError(f"{useless[0]} needs events with a time", hint="name the column: time=...")
+        return None
+    if received is not None and sent is None:
+        raise DeclarationError("received corrects the time together with sent, which is missing")
+    for what, column in (("sent", sent), ("received", received)):
+        if column is not None:
+            _check_timestamp(schema, what, column)
+    durations = {what: microseconds(value, what) for what, value in given.items()}
+    return Timing(time, **durations, sent=sent, received=received)
+
+
+def _check_timestamp(schema: pa.Schema, what: str, column: str) -> None:
+    if column not in schema.names:
+        raise DeclarationError(
+            f"{what}: there is no column '{column}'; there are {', '.join(schema.names)}",
+            hint=closest(column, schema.names),
+        )
+    if not pa.types.is_timestamp(schema.field(column).type):
+        raise DeclarationError(f"{what}: '{column}' must be a timestamp; found {type_ddl(schema.field(column).type)}")

@@ -1,0 +1,122 @@
+"""`penstock query`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, LogPath
+from penstock.cli.output import plain
+
+if TYPE_CHECKING:
+    from penstock.derive.query import Answer, Row
+
+# The rows that decide how wide the columns are; those that follow are printed as they come.
+ROWS_TO_MEASURE = 1_000
+
+AppName = Annotated[
+    str | None, typer.Option("--app", metavar="NAME", help="Whose views; not needed where only one app has views.")
+]
+
+
+@command
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help='A question in SQLite\'s SQL: "select * from my_view".')],
+    app: AppName = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document: app, epoch, rows. Read as it is printed.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    log: LogPath = DEFAULT_LOG,
+) -> None:
+    """Ask the views of an app with SQL, also while it runs.
+
+    All views in a question are of the same epoch.
+    """
+    from penstock.derive.place import chosen_app, store_path
+    from penstock.derive.query import query as ask
+
+    if as_json and as_csv:
+        raise typer.BadParameter("choose --json or --csv")
+    with ask(store_path(log, chosen_app(log, app)), sql) as answer:
+        if as_json:
+            lines = _json_lines(answer)
+        else:
+            lines = _csv_lines(answer) if as_csv else _table_lines(answer.columns, iter(answer))
+        for line in lines:
+            sys.stdout.write(line + "\n")
+
+
+def _json_lines(answer: Answer) -> Iterator[str]:
+    yield f'{{"app": {_json(answer.moment.app)}, "epoch": {answer.epoch}, "rows": ['
+    before: str | None = None
+    for row in answer.dicts():
+        if before is not None:
+            yield before + ","
+        before = f"  {_json(row)}"
+    if before is not None:
+        yield before
+    yield "]}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
+
+
+def _csv_lines(answer: Answer) -> Iterator[str]:
+    class Line:
+        """What a csv.writer writes to."""
+
+        text = ""
+
+        def write(self, text: str) -> None:
+            self.text = text
+
+    line = Line()
+    writer = csv.writer(line)  # its line end has both characters that then get quotes inside a field
+    for row in chain([answer.columns], answer):
+        writer.writerow(["" if value is None else _text(value) for value in row])
+        yield line.text.removesuffix("\r\n")
+
+
+def _table_lines(columns: Iterable[str], rows: Iterator[Row]) -> Iterator[str]:
+    """Rows under the names of their columns; numbers stand to the right, null is a dash."""
+    first = list(islice(rows, ROWS_TO_MEASURE))
+    names = list(columns)
+    cells = [[_cell(value) for value in row] for row in first]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    right = [_is_number(column) for column in zip(*first, strict=True)] or [False] * len(names)
+    yield _line(names, widths, right)
+    for row in chain(cells, ([_cell(value) for value in row] for row in rows)):
+        yield _line(row, widths, right)
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
+    placed = zip(cells, widths, right, strict=True)
+    return "  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in placed).rstrip()
+
+
+def _is_number(values: Iterable[object]) -> bool:
+    from decimal import Decimal
+
+    kinds = {type(value) for value in values} - {type(None)}
+    return bool(kinds) and kinds <= {int, float, Decimal}
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    text = _text(value)
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    simple = plain(value)
+    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)

@@ -1,0 +1,72 @@
+"""`penstock views`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.cli.command import command
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath
+from penstock.cli.output import instant, print_json, print_table, say
+from penstock.cli.query import AppName
+
+if TYPE_CHECKING:
+    from penstock.derive.status import ViewStatus
+
+
+@command
+def views(app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+    """List the views of an app: how many rows they have, and how fresh they are.
+
+    The epoch and its age are those of all views: they move together. The watermark is the time up to which everything
+    that happened is in the view.
+    """
+    from penstock.derive.place import chosen_app, store_path
+    from penstock.derive.status import views as status
+
+    chosen = chosen_app(log, app)
+    found = status(store_path(log, chosen))
+    if as_json:
+        print_json({"app": chosen, "views": [_document(view) for view in found]})
+    elif not found:
+        say(f"app '{chosen}' has no views")
+    else:
+        now = datetime.now(UTC)
+        columns = ("view", "rows", "key", "watermark", "events", "epoch", "applied at", "age")
+        print_table(columns, [_line(view, now) for view in found])
+
+
+def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
+    return (
+        f"{view.name} (being rebuilt)" if view.building else view.name,
+        view.rows,
+        None if view.key is None else ",".join(view.key),
+        None if view.watermark is None else instant(view.watermark),
+        view.events,
+        view.epoch,
+        None if view.applied_at is None else instant(view.applied_at),
+        None if view.applied_at is None else _age(view.applied_at, now),
+    )
+
+
+def _age(moment: datetime, now: datetime) -> str:
+    from penstock.units import format_duration
+
+    seconds = max(0.0, (now - moment).total_seconds())
+    unit = next((unit for unit in (86_400, 3_600, 60) if seconds >= 2 * unit), 1)
+    return format_duration(float(round(seconds / unit) * unit))
+
+
+def _document(view: ViewStatus) -> dict[str, object]:
+    return {
+        "view": view.name,
+        "columns": view.columns,
+        "key": view.key,
+        "rows": view.rows,
+        "epoch": view.epoch,
+        "applied_at": view.applied_at,
+        "watermark": view.watermark,
+        "events": view.events,
+        "facts": view.facts,
+        "being_rebuilt": view.building,
+    }

@@ -1,0 +1,76 @@
+"""A whole app as one DataFrame: running it once is running one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.build import aggregates, rows, sources, tables
+from penstock.engine.build.graph import Graph, StateOf
+from penstock.engine.build.needs import needs_of, shared, upserted
+from penstock.engine.build.outputs import output
+from penstock.flow import plan as flow
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """`epoch` gives a row for each file that was staged; `states` are those that its tasks keep."""
+
+    epoch: DataFrame
+    states: dict[str, StateOf]
+    views: dict[str, pa.Schema]
+
+
+def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, source_tasks: int) -> Built:
+    graph = Graph(spark, partitions, source_tasks, needs_of(plan), shared(plan), upserted(plan))
+    staged, views = [], {}
+    # Spark numbers the tasks of a union one after the other. Where states are, branches have a multiple of `partitions`.
+    for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):
+        frame, views[view.name] = output(_rows(graph, view.node), view.name)
+        staged.append(frame)
+    return Built(reduce(DataFrame.unionAll, staged), graph.states, views)
+
+
+def _keeps_state(node: flow.Node) -> bool:
+    if isinstance(node, flow.Changelog | flow.Distinct | flow.Latest | flow.Top | flow.Aggregate):
+        return True
+    return any(_keeps_state(one) for one in flow.inputs(node))
+
+
+def _rows(graph: Graph, node: flow.Node) -> DataFrame:
+    """The changes of a node."""
+    if node not in graph.built:
+        made = _made(graph, node)
+        # Spark works out an exchange once, however many branches read it.
+        graph.built[node] = made.repartition(graph.partitions) if node in graph.shared else made
+    return graph.built[node]
+
+
+def _made(graph: Graph, node: flow.Node) -> DataFrame:
+    if isinstance(node, flow.Topic):
+        return sources.source(graph, node)
+    if isinstance(node, flow.Changelog):
+        return tables.changelog(graph, sources.source(graph, node), node)
+    if isinstance(node, flow.Union):
+        return rows.union([_rows(graph, one) for one in node.inputs], node)
+    given = _rows(graph, node.input)
+    match node:
+        case flow.Where():
+            return rows.where(given, node)
+        case flow.Select():
+            return rows.select(given, node)
+        case flow.Map():
+            return rows.mapped(given, node)
+        case flow.Changes():
+            return rows.changes(given, node)
+        case flow.Distinct():
+            return tables.distinct(graph, given, node)
+        case flow.Latest():
+            return tables.latest(graph, given, node)
+        case flow.Top():
+            return tables.top(graph, given, node)
+        case flow.Aggregate():
+            return aggregates.aggregate(graph, given, node)

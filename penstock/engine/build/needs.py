@@ -1,0 +1,91 @@
+"""What later nodes need of earlier ones, worked out from the views back to the sources. Plain data, no Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from penstock.engine.build.graph import Needs
+from penstock.flow import plan as flow
+from penstock.flow.expressions import columns_of
+
+Columns = frozenset[str]
+# Names are compared without case, as Spark does.
+_EVERYTHING = frozenset({"*"})
+_STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
+
+
+def needs_of(plan: flow.Plan) -> Needs:
+    columns: dict[flow.Node, Columns] = {}
+    origin: set[flow.Node] = set()
+
+    def ask(node: flow.Node, wanted: Columns, place: bool) -> None:
+        columns[node] = columns.get(node, frozenset()) | wanted
+        if place:
+            origin.add(node)
+        for one in flow.inputs(node):
+            ask(one, _of_input(node, wanted), _place_of_input(node, place))
+
+    for view in plan.views:
+        ask(view.node, _EVERYTHING, False)
+    return Needs(columns, frozenset(origin))
+
+
+def _of_input(node: flow.Node, wanted: Columns) -> Columns:
+    match node:
+        case flow.Where():
+            return wanted | _lower(columns_of(node.condition))
+        case flow.Select():
+            return _of_select(node, wanted)
+        case flow.Aggregate():
+            expressions = [one.expression for one in (*node.keys, *node.aggregates)]
+            time = node.input.shape.time if node.windowing else None
+            return _lower(_columns(expressions)) | _lower([time] if time else [])
+        case _:
+            # A ranking, a first or newest row is one among rows that differ in any column.
+            return _EVERYTHING
+
+
+def _of_select(node: flow.Select, wanted: Columns) -> Columns:
+    if node.rest:
+        return _EVERYTHING
+    made = [one.expression for one in node.columns if "*" in wanted or one.name.lower() in wanted]
+    return _lower(_columns(made))
+
+
+def _place_of_input(node: flow.Node, place: bool) -> bool:
+    if isinstance(node, flow.Distinct | flow.Latest):
+        return True
+    return place and isinstance(node, flow.Where | flow.Select | flow.Map | flow.Union | flow.Distinct)
+
+
+def _columns(expressions: Iterable[str]) -> list[str]:
+    return [name for one in expressions for name in columns_of(one)]
+
+
+def _lower(names: Iterable[str]) -> Columns:
+    return frozenset(name.lower() for name in names)
+
+
+def shared(plan: flow.Plan) -> frozenset[flow.Node]:
+    """Stateful nodes that several others read from: their changes are worked out once."""
+    readers = Counter(one for node in flow.nodes(plan) for one in flow.inputs(node))
+    readers.update(view.node for view in plan.views)
+    return frozenset(node for node, count in readers.items() if count > 1 and isinstance(node, _STATEFUL))
+
+
+def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
+    """Nodes whose changes go to views only, with the key: an old row need not be taken back if a new one replaces it."""
+    views = Counter(view.node for view in plan.views)
+    readers: dict[flow.Node, list[flow.Node]] = {}
+    for node in flow.nodes(plan):
+        for one in flow.inputs(node):
+            readers.setdefault(one, []).append(node)
+
+    def only_views(node: flow.Node) -> bool:
+        """Whether everything behind the node is a selection that ends in a view, and keeps the key."""
+        if node.shape.key is None or (node not in views and node not in readers):
+            return False
+        return all(isinstance(one, flow.Select) and only_views(one) for one in readers.get(node, []))
+
+    return frozenset(node for node in flow.nodes(plan) if isinstance(node, _STATEFUL) and only_views(node))

@@ -1,0 +1,51 @@
+"""The ends of the graph: tasks stage the changes of each view as Arrow files, and tell the driver where."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from penstock.engine.build.graph import arrow_schema, columns_of_rows, quoted
+from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.source_topic import plain_errors
+from penstock.engine.tasks import InArrow, assignment
+
+STAGED = pa.schema([("view", pa.string()), ("path", pa.string()), ("added", pa.int64()), ("removed", pa.int64())])
+
+
+def output(rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
+    """A DataFrame that stages the rows when it is run, and the view's columns."""
+    names = [quoted(name) for name in columns_of_rows(rows)]
+    weight = F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1).cast("long").alias(WEIGHT)
+    changes = rows.select(*names, weight)
+    schema = arrow_schema(changes.schema)
+    columns = pa.schema([one for one in schema if one.name != WEIGHT])
+    return changes.mapInArrow(_staging(view, schema), from_arrow_schema(STAGED)), columns
+
+
+def _staging(view: str, schema: pa.Schema) -> InArrow:
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with plain_errors():
+            epoch = assignment()
+            path = f"{epoch.staging}/{view}-{secrets.token_hex(8)}.arrow"
+            added = removed = 0
+            with pa.OSFile(str(epoch.directory / path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+                for batch in batches:
+                    if not batch.num_rows:
+                        continue
+                    weight = batch.column(WEIGHT)
+                    added += pc.sum(pc.max_element_wise(weight, 0)).as_py()
+                    removed -= pc.sum(pc.min_element_wise(weight, 0)).as_py()
+                    writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+            if added or removed:
+                yield pa.RecordBatch.from_pylist(
+                    [{"view": view, "path": path, "added": added, "removed": removed}], schema=STAGED
+                )
+
+    return stage

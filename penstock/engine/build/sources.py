@@ -1,0 +1,180 @@
+"""Reading topics in tasks: each takes its share of the epoch's ranges, straight from mapped frames.
+
+Rows that cannot take part are set aside here, with their reason: those whose event time is missing or too far ahead, and
+those that the epoch's plan names because an expression fails on them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from penstock.engine.build.graph import OFFSET, PARTITION, Graph
+from penstock.engine.observe import ahead_mask, event_times
+from penstock.engine.source_read import evened
+from penstock.engine.source_topic import Place, kept_topic, plain_errors
+from penstock.engine.state.arrangement import GONE, mask
+from penstock.engine.tasks import Assignment, InArrow, assignment, report
+from penstock.flow import plan as flow
+from penstock.log import Batch
+from penstock.log.schema import parse_schema
+
+EVENT_TIME = "event_time"
+_HIDDEN = {PARTITION: pa.int32(), OFFSET: pa.int64(), GONE: pa.bool_(), EVENT_TIME: pa.timestamp("us", "UTC")}
+DEAD_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("error", pa.string()),
+        ("row", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a task must know about the topic it reads."""
+
+    topic: str
+    columns: pa.Schema
+    timing: flow.Timing | None
+    deletes: bool  # whether delete markers are rows
+
+
+def source(graph: Graph, node: flow.Source) -> DataFrame:
+    """The rows of a topic that an epoch reads."""
+    wanted = graph.needs.columns[node]
+    schema = parse_schema(node.schema)
+    fields = [one.with_nullable(True) for one in schema if "*" in wanted or one.name.lower() in wanted]
+    timing = node.timing if isinstance(node, flow.Topic) else None
+    if timing is not None and timing.sent is not None and ("*" in wanted or EVENT_TIME in wanted):
+        fields.append(pa.field(EVENT_TIME, _HIDDEN[EVENT_TIME]))
+    deletes = isinstance(node, flow.Changelog)
+    if deletes or node in graph.needs.origin:
+        fields += [pa.field(name, _HIDDEN[name]) for name in (PARTITION, OFFSET)]
+    if deletes:
+        fields.append(pa.field(GONE, _HIDDEN[GONE]))
+    if not fields:
+        fields.append(pa.field(OFFSET, _HIDDEN[OFFSET]))  # rows are counted, and something must carry them
+    columns = pa.schema(fields)
+    tasks = graph.spark.range(0, graph.source_tasks, 1, graph.source_tasks)
+    read = _reading(_Source(node.name, columns, timing, deletes))
+    return tasks.mapInArrow(read, from_arrow_schema(columns))
+
+
+def _reading(what: _Source) -> InArrow:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with plain_errors():
+            number = next(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
+            reader = _Reader(what, assignment(), number)
+            yield from evened(reader.rows())
+            reader.finish()
+
+    return read
+
+
+class _Reader:
+    """Reads the ranges of one task, and keeps the books of what it read and set aside."""
+
+    def __init__(self, what: _Source, epoch: Assignment, number: int) -> None:
+        self._what = what
+        self._epoch = epoch
+        self._number = number
+        given = epoch.sources[what.topic]
+        self._ranges = given["tasks"][number]
+        self._failing: Mapping[str, Mapping[str, str]] = given["dead"]
+        self._topic = kept_topic(Place(**given["place"]))
+        self._counts = {"in": 0, "dead": 0, "markers": 0}
+        self._dead: list[dict[str, object]] = []
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        names = self._needed()
+        for partition, start, end in self._ranges:
+            for batch in self._topic.batches({partition: start}, until={partition: end}, columns=names):
+                self._counts["in"] += len(batch)
+                yield self._kept(batch)
+
+    def finish(self) -> None:
+        document: dict[str, object] = {"source": self._what.topic, "task": self._number, "counts": self._counts}
+        if self._dead:
+            document["dead"] = self._staged()
+        report(self._epoch, document)
+
+    def _needed(self) -> list[str]:
+        own = set(self._topic.schema.names)
+        names = [name for name in self._what.columns.names if name in own]
+        timing = self._what.timing
+        if timing is not None:
+            names += [one for one in (timing.column, timing.sent, timing.received) if one and one not in names]
+        return names
+
+    def _kept(self, batch: Batch) -> pa.RecordBatch:
+        keep = np.ones(len(batch), dtype=np.bool_)
+        if batch.deleted is not None and not self._what.deletes:
+            keep &= ~mask(batch.deleted)
+            self._counts["markers"] += int((~keep).sum())
+        for error, failed in self._failures(batch):
+            self._set_aside(batch, keep & failed, error)
+            keep &= ~failed
+        columns = [self._column(batch, name) for name in self._what.columns.names]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._what.columns)
+        return rows if keep.all() else rows.filter(pa.array(keep))
+
+    def _failures(self, batch: Batch) -> Iterator[tuple[str, np.ndarray]]:
+        timing = self._what.timing
+        if timing is not None:
+            events = event_times(batch, timing)
+            if not events.valid.all():
+                yield f"it has no event time (column '{timing.column}')", ~events.valid
+            ahead = ahead_mask(events, batch.append_time, timing)
+            if ahead.any():
+                yield "its event time is too far ahead of when it was stored", ahead
+        failing = self._failing.get(str(batch.partition))
+        if failing:
+            for error in sorted(set(failing.values())):
+                offsets = [int(offset) for offset, why in failing.items() if why == error]
+                yield error, np.isin(batch.offsets, offsets)
+
+    def _column(self, batch: Batch, name: str) -> pa.Array:
+        if name == PARTITION:
+            return pa.array(np.full(len(batch), batch.partition, dtype=np.int32))
+        if name == OFFSET:
+            return pa.array(batch.offsets)
+        if name == GONE:
+            return pa.array(np.zeros(len(batch), dtype=np.bool_)) if batch.deleted is None else batch.deleted
+        if name == EVENT_TIME and name not in batch.rows.schema.names:
+            assert self._what.timing is not None
+            events = event_times(batch, self._what.timing)
+            return pa.array(events.times, mask=~events.valid).cast(pa.timestamp("us", "UTC"))
+        return batch.rows.column(name)
+
+    def _set_aside(self, batch: Batch, failed: np.ndarray, error: str) -> None:
+        offsets = batch.offsets[failed]
+        self._counts["dead"] += len(offsets)
+        for offset in offsets.tolist():
+            found = self._topic.batches({batch.partition: offset}, until={batch.partition: offset + 1})
+            row = next(found).rows.to_pylist()[0]
+            self._dead.append(
+                {
+                    "topic": self._what.topic,
+                    "partition": batch.partition,
+                    "offset": offset,
+                    "error": error,
+                    "row": json.dumps(row, default=str),
+                }
+            )
+
+    def _staged(self) -> str:
+        path = f"{self._epoch.staging}/dead-{secrets.token_hex(8)}.arrow"
+        table = pa.Table.from_pylist(self._dead, schema=DEAD_SCHEMA)
+        with pa.OSFile(str(self._epoch.directory / path), "wb") as file, pa.ipc.new_file(file, DEAD_SCHEMA) as writer:
+            writer.write_table(table)
+        return path

@@ -1,0 +1,66 @@
+"""Windows as expressions of Spark SQL: which windows an event is in, in whole microseconds."""
+
+from __future__ import annotations
+
+import math
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from penstock.engine.build.graph import quoted
+from penstock.engine.operators.windows import WindowOrder
+from penstock.flow.plan import Hopping, Tumbling, Windowing
+
+DAY = 86_400_000_000
+HOUR = 3_600_000_000
+# A local day can be this much longer than 24 hours.
+LONGEST_SHIFT = 25 * HOUR
+# An event whose time has become null is older than everything, so that it is late and not lost.
+NO_MOMENT = -(2**62)
+
+
+def moment(time: str) -> Column:
+    """The event time in microseconds since 1970."""
+    return F.coalesce(F.unix_micros(F.col(quoted(time))), F.lit(NO_MOMENT))
+
+
+def order_of(windowing: Windowing) -> WindowOrder:
+    """How windows of this kind lie in the state."""
+    window = windowing.window
+    assert isinstance(window, Tumbling | Hopping)
+    step = window.every if isinstance(window, Hopping) else window.size
+    if window.zone is not None:
+        return WindowOrder(HOUR, window.size + LONGEST_SHIFT, windowing.keep)
+    return WindowOrder(step, window.size, windowing.keep)
+
+
+def local(moment_: Column, zone: str | None) -> Column:
+    """What the clocks of the zone show, as microseconds."""
+    if zone is None:
+        return moment_
+    return F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(moment_), zone))
+
+
+def universal(local_: Column, zone: str | None) -> Column:
+    """The moment at which the clocks of the zone show this."""
+    if zone is None:
+        return local_
+    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(local_), zone))
+
+
+def pane_of(window: Tumbling | Hopping, moment_: Column) -> Column:
+    """The start, by the clocks of the zone, of the piece of time that an event is in; windows are made of whole ones."""
+    length = window.size if isinstance(window, Tumbling) else math.gcd(window.size, window.every)
+    return _floored(local(moment_, window.zone), length, window.offset)
+
+
+def starts_of(window: Hopping, pane: Column) -> Column:
+    """The starts of all windows that a piece of time is in, the last one first."""
+    last = _floored(pane, window.every, window.offset)
+    most = -(-window.size // window.every)
+    starts = F.array(*(last - F.lit(number * window.every) for number in range(most)))
+    return F.filter(starts, lambda start: start + F.lit(window.size) > pane)
+
+
+def _floored(value: Column, length: int, offset: int) -> Column:
+    return value - F.pmod(value - F.lit(offset), F.lit(length))

@@ -1,0 +1,202 @@
+"""Step 2 of an epoch: running its Spark work, and gathering what the tasks report."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from penstock.engine.build.app import Built, build
+from penstock.engine.cut import Cut
+from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
+from penstock.engine.planning import Input, rows_in, watermark
+from penstock.engine.source_read import plan_splits
+from penstock.engine.source_topic import Place
+from penstock.engine.state.run import RunFile
+from penstock.engine.tasks import PROPERTY
+from penstock.errors import PenstockError
+from penstock.flow import plan as flow
+
+# Epochs with fewer rows are read by as few tasks as there are state partitions: a task costs about 10 ms.
+SMALL_ROWS = 200_000
+# A large epoch is read by this many tasks for each state partition, so that cores end at about the same time.
+TASKS_PER_PARTITION = 8
+
+Dead = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""By topic, partition and offset (as JSON has them): why a row is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an epoch is to do: read the rows between two cuts, without dead ones, on top of these states."""
+
+    epoch: int
+    token: int
+    before: Cut
+    cut: Cut
+    states: States
+    dead: Dead = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What an epoch's tasks have left: files with the views' changes and with dead rows, states, and counts."""
+
+    staged: dict[str, list[Path]]
+    added: dict[str, int]
+    dead: list[Path]
+    states: dict[str, dict[int, tuple[RunFile, ...]]]
+    state_counts: dict[str, dict[str, int]]
+    source_counts: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where an app lives: its log, its own folder in it, and in how many partitions its state is kept."""
+
+    log: Path
+    directory: Path
+    partitions: int
+
+
+class Engine:
+    """A plan, built for Spark, that can be run for one epoch after the other."""
+
+    def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._inputs = inputs
+        self._log = home.log
+        self._directory = home.directory
+        self._partitions = home.partitions
+        self._built: dict[int, Built] = {}
+
+    def built(self, source_tasks: int | None = None) -> Built:
+        """The plan for so many tasks that read; made when it is first needed."""
+        tasks = source_tasks or self._partitions
+        if tasks not in self._built:
+            self._built[tasks] = build(self._spark, self._plan, partitions=self._partitions, source_tasks=tasks)
+        return self._built[tasks]
+
+    def run(self, work: Work) -> Ran:
+        """Run an epoch. Nothing but new files comes of it; it can be run again."""
+        large = rows_in(work.cut) > SMALL_ROWS
+        tasks = self._partitions * (TASKS_PER_PARTITION if large else 1)
+        built = self.built(tasks)
+        staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
+        (self._directory / staging).mkdir(parents=True)
+        assignment = self._directory / staging / "assignment.json"
+        assignment.write_text(json.dumps(self._assignment(work, built, staging, tasks)))
+        context = self._spark.sparkContext
+        context.setLocalProperty(PROPERTY, str(assignment))
+        try:
+            # The plan is taken again from its analysed form: running it a second time as it is would find the exchanges
+            # of the first.
+            staged = built.epoch.select("*").toArrow()
+        finally:
+            context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
+        return self._gathered(work, built, staged, staging, tasks)
+
+    def _assignment(self, work: Work, built: Built, staging: str, tasks: int) -> dict[str, Any]:
+        times = {
+            name: (watermark(work.before, state.sources), watermark(work.cut, state.sources))
+            for name, state in built.states.items()
+        }
+        return {
+            "directory": str(self._directory),
+            "epoch": work.epoch,
+            "token": work.token,
+            "staging": staging,
+            "partitions": self._partitions,
+            "times": times,
+            "states": {
+                name: {
+                    str(number): [file.to_document() for file in files]
+                    for number, files in work.states.get(name, {}).items()
+                }
+                for name in built.states
+            },
+            "sources": {name: self._source(work, name, one, tasks) for name, one in self._inputs.items()},
+        }
+
+    def _source(self, work: Work, name: str, one: Input, tasks: int) -> dict[str, Any]:
+        cut = work.cut.sources[name]
+        splits = plan_splits(one.topic, cut.starts, cut.ends)
+        ranges = [(split.partition, split.start, split.end) for split in splits]
+        place = Place(str(self._log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
+        return {
+            "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
+            "tasks": [ranges[number::tasks] for number in range(tasks)],
+            "dead": work.dead.get(name, {}),
+        }
+
+    def _gathered(self, work: Work, built: Built, staged: pa.Table, staging: str, tasks: int) -> Ran:
+        folder = self._directory / staging
+        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.report.json"))]
+        # A task that ran twice, or a source that is read by two branches, has reported twice: the same.
+        states = {(one["state"], one["partition"]): one for one in reports if "state" in one}
+        sources = {(one["source"], one["task"]): one for one in reports if "source" in one}
+        self._check_complete(built, states, sources, tasks)
+        files: dict[str, dict[int, tuple[RunFile, ...]]] = {name: {} for name in built.states}
+        for (name, partition), one in states.items():
+            files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
+        paths: dict[str, list[Path]] = {name: [] for name in built.views}
+        added = dict.fromkeys(built.views, 0)
+        for row in staged.to_pylist():
+            paths[row["view"]].append(self._directory / row["path"])
+            added[row["view"]] += row["added"]
+        return Ran(
+            staged=paths,
+            added=added,
+            dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
+            states=files,
+            state_counts=_summed((one["state"], one["counts"]) for one in states.values()),
+            source_counts=_summed((one["source"], one["counts"]) for one in sources.values()),
+        )
+
+    def _check_complete(
+        self,
+        built: Built,
+        states: Mapping[tuple[str, int], Any],
+        sources: Mapping[tuple[str, int], Any],
+        tasks: int,
+    ) -> None:
+        """What a task did not report would be missing from the state without anybody noticing."""
+        missing = [
+            f"state {name}, partition {number}"
+            for name in built.states
+            for number in range(self._partitions)
+            if (name, number) not in states
+        ]
+        missing += [
+            f"topic '{name}', task {number}"
+            for name in self._inputs
+            for number in range(tasks)
+            if (name, number) not in sources
+        ]
+        if missing:
+            raise PenstockError(f"app '{self._plan.app}': tasks have not reported: {', '.join(missing[:4])}")
+
+
+def _summed(counts: Any) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for name, one in counts:
+        into = total.setdefault(name, {})
+        for what, number in one.items():
+            into[what] = into.get(what, 0) + number
+    return total
+
+
+def staged_batches(paths: Sequence[Path]) -> list[pa.RecordBatch]:
+    """The rows of staged files, mapped."""
+    batches: list[pa.RecordBatch] = []
+    for path in paths:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches += [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    return batches

@@ -1,0 +1,42 @@
+"""The Spark session that an app runs in."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+# With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
+_CONTEXT = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "4g",
+}
+
+
+def start_spark(name: str, master: str | None = None) -> SparkSession:
+    """A session on this machine's cores, or on the cluster that `master` names."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Without it Spark looks up this machine's own name, and does not start where that name has no address.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
+    for key, value in _CONTEXT.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_for(spark: SparkSession, partitions: int) -> SparkSession:
+    """A session of its own for one app, with the settings its plan relies on."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    # An epoch is planned once and small: looking at the sizes of stages between them costs a job for each.
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+    # Tasks write state and stage rows: a repeated exchange would repeat that.
+    session.conf.set("spark.sql.exchange.reuse", "true")
+    return session

@@ -1,0 +1,138 @@
+"""How far time has come in one topic: a watermark per producer, and from them that of the topic. Pure.
+
+A watermark of t says: no event earlier than t is expected any more. It is worked out once per epoch, from what that
+reads and the driver's clock, and recorded with the cut, so a retry sees the same time. Times are microseconds since
+1970, `NO_TIME` where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.flow.plan import Timing
+from penstock.log.frame import NO_TIME
+
+# A producer that is silent for so much longer than `idle` is forgotten, so that what is recorded stays small however
+# many producers come and go.
+FORGET_AFTER = 24 * 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was read of one producer: the largest credible event time, and when the last credible event was stored."""
+
+    max_time: int
+    last_append: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """One producer's time: what it has shown so far, when that was stored last, and what it has promised."""
+
+    max_time: int = NO_TIME
+    last_append: int = NO_TIME
+    promise: int = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """The time of a topic at a cut. `quiet_until` is the clock up to which silence has moved the watermark."""
+
+    watermark: int = NO_TIME
+    producers: Mapping[int, Clock] = field(default_factory=dict)
+    quiet_until: int = NO_TIME
+
+    def to_document(self) -> dict[str, Any]:
+        producers = {
+            str(producer): [clock.max_time, clock.last_append, clock.promise]
+            for producer, clock in sorted(self.producers.items())
+        }
+        return {"watermark": self.watermark, "quiet_until": self.quiet_until, "producers": producers}
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> SourceTime:
+        producers = {int(producer): Clock(*times) for producer, times in document["producers"].items()}
+        return SourceTime(document["watermark"], producers, document["quiet_until"])
+
+
+def advance(
+    before: SourceTime,
+    seen: Mapping[int, Seen],
+    promises: Mapping[int, int],
+    *,
+    timing: Timing,
+    now: int,
+    caught_up: bool,
+) -> SourceTime:
+    """The time of a topic after an epoch that reads `seen`, with the `promises` that count by then.
+
+    `now` is the driver's clock, and `caught_up` says whether the epoch reads up to the end of the log.
+
+    1. A producer's watermark is the largest event time it has shown less `lateness`, or what it has promised if that
+       is later; neither counts further than `max_ahead` beyond `now`.
+    2. The topic's is the smallest over the active producers. A producer is active until it has been silent for longer
+       than `idle`, and again as soon as it returns. A promise is no sign of life, and does not end it either.
+    3. Silence is measured up to `now` if the epoch has caught up with the log, and else up to the newest event read:
+       while history is read, only those count as silent who were silent then.
+    4. When all are silent and the epoch has caught up, the watermark moves on with the clock, from where it was when
+       the last one fell silent.
+    5. It never goes back. When the clock is set back, silence goes on moving it after at most `idle`.
+    """
+    producers = _merged(before.producers, seen, promises, now)
+    newest = max((clock.last_append for clock in producers.values()), default=NO_TIME)
+    present = now if caught_up else newest  # 3
+    active = [clock for clock in producers.values() if newest != NO_TIME and _is_active(clock, present, timing)]
+    quiet = caught_up and not active
+    # The last to fall silent was the only one that counted then.
+    counted = [clock for clock in producers.values() if clock.last_append == newest] if quiet else active
+    watermark = max(before.watermark, _smallest(counted, timing, now))  # 2, 5
+    if quiet and watermark != NO_TIME:
+        watermark += _silence(before, newest, timing, now)  # 4
+    return SourceTime(
+        watermark,
+        {one: clock for one, clock in producers.items() if not _is_forgotten(clock, newest, present, timing)},
+        now if quiet else min(before.quiet_until, now),
+    )
+
+
+def _merged(
+    before: Mapping[int, Clock], seen: Mapping[int, Seen], promises: Mapping[int, int], now: int
+) -> dict[int, Clock]:
+    """What is known of each producer. Nothing was stored after `now`: where it seems so, a clock was set back."""
+    merged = {}
+    for producer in sorted({*before, *seen, *promises}):
+        known = before.get(producer, Clock())
+        shown = seen.get(producer, Seen(NO_TIME, NO_TIME))
+        merged[producer] = Clock(
+            max(known.max_time, shown.max_time),
+            min(max(known.last_append, shown.last_append), now),
+            max(known.promise, promises.get(producer, NO_TIME)),
+        )
+    return merged
+
+
+def _is_active(clock: Clock, present: int, timing: Timing) -> bool:
+    return clock.last_append != NO_TIME and present - clock.last_append <= timing.idle
+
+
+def _smallest(clocks: Iterable[Clock], timing: Timing, now: int) -> int:
+    return min((_watermark(clock, timing, now) for clock in clocks), default=NO_TIME)
+
+
+def _watermark(clock: Clock, timing: Timing, now: int) -> int:
+    shown = clock.max_time if clock.max_time == NO_TIME else clock.max_time - timing.lateness
+    return min(max(shown, clock.promise), now + timing.max_ahead)
+
+
+def _silence(before: SourceTime, newest: int, timing: Timing, now: int) -> int:
+    """The time for which nobody has been active, as far as it has not moved the watermark before."""
+    began = newest if newest == NO_TIME else newest + timing.idle
+    counted = max(began, before.quiet_until)
+    return 0 if counted == NO_TIME else max(0, now - counted)
+
+
+def _is_forgotten(clock: Clock, newest: int, present: int, timing: Timing) -> bool:
+    """The last one to be silent is kept: the silence is counted from it."""
+    return clock.last_append < newest and present - clock.last_append > timing.idle + FORGET_AFTER

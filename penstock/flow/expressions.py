@@ -1,0 +1,215 @@
+"""Expressions are Spark SQL text. Everything that can be known to be wrong with one is found when it is declared.
+
+Names of columns are taken as they are written: Spark would let upper and lower case pass for each other, Penstock
+offers the right spelling instead. Types are not checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import DeclarationError
+from penstock.flow.functions import WITHOUT_PARENTHESES, closest_function, kind_of
+from penstock.flow.names import unquoted
+from penstock.log.ddl import closest
+
+if TYPE_CHECKING:
+    from penstock.flow.sql import Invocation, Reading
+
+Columns = Collection[str] | None
+"""The columns that are there; None where they are not known before the app starts."""
+
+_REPEAT = "an answer must not depend on when or where it is computed"
+_LITERALS_OF_NOW = frozenset({"now", "today", "tomorrow", "yesterday"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an aggregate function.
+
+    `text` is the whole call as it was written, `filter` what stands in `filter (where ...)`, and `clause` is
+    `within group (...)` or `ignore nulls`: it is needed for the meaning, so only `text` says all where there is one.
+    The arguments of `count(*)` are `("1",)`, which means the same.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    distinct: bool
+    filter: str | None
+    text: str
+    clause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """An expression in two steps: the aggregate calls, and `outer`, in which `_a0`, `_a1`, ... are their results."""
+
+    outer: str
+    calls: tuple[Call, ...]
+
+
+def columns_of(text: str) -> frozenset[str]:
+    """The columns that an expression needs: of `a.b` only `a`, and nothing that is a variable of a lambda."""
+    return _read(text).columns
+
+
+def split_aggregates(text: str, *, first: int = 0) -> Aggregates:
+    """Split an expression that was checked; the names of results begin with `_a<first>`, and equal calls share one."""
+    reading = _read(text)
+    text = reading.text
+    calls: dict[Call, str] = {}
+    outer, at = "", 0
+    for found in _outermost(aggregates_in(reading)):
+        call = _call(text, found)
+        name = calls.setdefault(call, f"_a{first + len(calls)}")
+        outer += text[at : found.start] + name
+        # Without parentheses the name could run together with a word behind it.
+        outer += " " if text[found.end : found.end + 1].isalnum() else ""
+        at = found.end
+    return Aggregates(outer + text[at:], tuple(calls))
+
+
+def aggregates_in(reading: Reading) -> list[Invocation]:
+    return [call for call in reading.calls if kind_of(call.function) == "aggregate"]
+
+
+def check_expression(text: str, columns: Columns, *, instead: str) -> str:
+    """Check an expression over the columns of one row and return it; `instead` hints at where aggregates go."""
+    reading = _checked(text, columns)
+    for call in aggregates_in(reading):
+        raise DeclarationError(f"an aggregate is not allowed here; found {_shown(text, call)}", hint=instead)
+    _check_columns(reading.columns, columns)
+    return reading.text
+
+
+def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
+    """Check an expression over a group: aggregates of its rows, and beside them only the columns it is grouped by."""
+    reading = _checked(text, columns)
+    if not aggregates_in(reading):
+        raise DeclarationError(
+            f"there is no aggregate in it; found {text!r}",
+            hint="use an aggregate such as sum(...), or add the column to group_by",
+        )
+    split = split_aggregates(text)
+    for part in split.calls:
+        if aggregates_in(_read(part.text))[1:]:
+            raise DeclarationError(
+                f"an aggregate stands inside another; found {part.text!r}",
+                hint="aggregate in two steps: group_by(...).agg(...).group_by(...).agg(...)",
+            )
+        _check_columns(columns_of(part.text), columns)
+    _check_keys(columns_of(split.outer) - {f"_a{number}" for number in range(len(split.calls))}, keys)
+    return reading.text
+
+
+def check_column(name: str, columns: Columns) -> str:
+    """Check the name of a column, which is not an expression, and return it."""
+    if not isinstance(name, str):
+        raise DeclarationError(f"a column is given by its name; found {name!r}")
+    if columns is not None and name not in columns:
+        hint = closest(name, list(columns))
+        if hint is None and unquoted(name) is None:
+            hint = f'an expression needs a name: name="{name}"'
+        raise _no_column(name, columns, hint)
+    return name
+
+
+def _read(text: str) -> Reading:
+    from penstock.flow.sql import read
+
+    if not isinstance(text, str):
+        raise DeclarationError(f"an expression is a text of Spark SQL; found {text!r}")
+    return read(text.strip())
+
+
+def _checked(text: str, columns: Columns) -> Reading:
+    """What is read, after the checks that hold for every expression."""
+    reading = _read(text)
+    for call in reading.calls:
+        _check_call(reading.text, call)
+    _check_moments(reading, columns)
+    return reading
+
+
+def _check_call(text: str, call: Invocation) -> None:
+    kind = kind_of(call.function)
+    found = _shown(text, call)
+    if call.over or kind == "window":
+        raise DeclarationError(
+            f"functions over other rows are not allowed; found {found}",
+            hint="use group_by(...).agg(...), .window(...) or .top(...)",
+        )
+    if kind is None:
+        raise DeclarationError(
+            f"Spark has no function '{call.function}'; found {found}", hint=closest_function(call.function)
+        )
+    if kind == "unrepeatable" or (call.function.endswith("unix_timestamp") and not call.arguments):
+        raise DeclarationError(f"{_REPEAT}; found {found}", hint="store the value with the event")
+    if kind == "generator":
+        raise DeclarationError(
+            f"a function that makes several rows is not allowed here; found {found}",
+            hint="use map: .map(lambda rows: rows.selectExpr('*', 'explode(items) as item'))",
+        )
+    if kind == "time window":
+        raise DeclarationError(
+            f"windows are not made in expressions; found {found}",
+            hint="use .window(tumbling('1 minute')).group_by(...).agg(...)",
+        )
+    if kind == "grouping":
+        raise DeclarationError(f"there are no grouping sets and no measures; found {found}")
+
+
+def _check_moments(reading: Reading, columns: Columns) -> None:
+    """Refuse what asks for the present moment or the user without looking like a call."""
+    tokens = reading.tokens
+    for at, token in enumerate(tokens):
+        follows = tokens[at + 1].raw if at + 1 < len(tokens) else ""
+        asks = token.raw.lower() in WITHOUT_PARENTHESES and follows != "(" and (not at or tokens[at - 1].raw != ".")
+        if asks and not (token.raw in (columns or ()) and token.raw in reading.columns):
+            raise DeclarationError(f"{_REPEAT}; found {token.raw}", hint=f"a column of that name: `{token.raw}`")
+        typed = token.raw.lower() in ("date", "timestamp", "timestamp_ntz", "timestamp_ltz", "time")
+        if typed and follows[:1] in ("'", '"') and follows[1:-1].strip().lower() in _LITERALS_OF_NOW:
+            raise DeclarationError(f"{_REPEAT}; found {token.raw} {follows}")
+
+
+def _check_columns(needed: Collection[str], columns: Columns) -> None:
+    if columns is None:
+        return
+    for name in sorted(needed):
+        if name not in columns:
+            raise _no_column(name, columns, closest(name, list(columns)))
+
+
+def _check_keys(outside: Collection[str], keys: Sequence[str]) -> None:
+    for name in sorted(outside):
+        if name not in keys:
+            groups = ", ".join(keys) or "nothing"
+            raise DeclarationError(
+                f"column '{name}' stands outside of an aggregate, and it is grouped by {groups}",
+                hint=f"add it to group_by, or choose one of its values: max({name}), any_value({name})",
+            )
+
+
+def _no_column(name: str, columns: Collection[str], hint: str | None) -> DeclarationError:
+    return DeclarationError(f"there is no column '{name}'; there are {', '.join(columns)}", hint=hint)
+
+
+def _outermost(calls: Sequence[Invocation]) -> list[Invocation]:
+    """The calls that stand inside no other; they come in the order of their starts."""
+    outermost: list[Invocation] = []
+    for call in calls:
+        if not outermost or call.start >= outermost[-1].end:
+            outermost.append(call)
+    return outermost
+
+
+def _call(text: str, found: Invocation) -> Call:
+    arguments = ("1",) if found.arguments == ("*",) else found.arguments
+    whole = text[found.start : found.end]
+    return Call(found.function, arguments, found.distinct, found.filter, whole, found.clause)
+
+
+def _shown(text: str, call: Invocation) -> str:
+    return repr(text[call.start : call.end])

@@ -1,0 +1,95 @@
+"""Rows put together in groups, and by windows: the step between `group_by` and its aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import DeclarationError
+from penstock.flow import shapes
+from penstock.flow.expressions import check_aggregate, check_column, check_expression
+from penstock.flow.names import check_columns, quoted
+from penstock.flow.place import Declaring
+from penstock.flow.plan import Aggregate, Named, Node, Ties, Windowing
+from penstock.flow.rows import top, with_columns
+
+if TYPE_CHECKING:
+    from penstock.flow.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows by the values of some columns. What becomes of each group is said with `agg`."""
+
+    node: Node
+    keys: tuple[Named, ...]
+    windowing: Windowing | None = None
+
+    def agg(self, **named: str) -> Table:
+        """A table with a row for each group: `.agg(revenue="sum(amount)", orders="count(*)")`.
+
+        Each is an expression with at least one aggregate, of any kind that Spark has; `filter (where ...)` and
+        `distinct` may be used. Inside of an aggregate stand the columns of the rows, outside only those of the group:
+        `sum(amount) / count(*)`.
+
+        With a window there is a row for each group and window, and it also has `window_start`, `window_end` and
+        `revision`: 0, and one more each time the row was corrected after it was final.
+        """
+        from penstock.flow.table import Table
+
+        with Declaring("agg") as place:
+            if not named:
+                raise DeclarationError('at least one aggregate is needed, such as orders="count(*)"; found none')
+            keys = [key.name for key in self.keys]
+            columns = self.node.shape.columns
+            aggregates = tuple(Named(name, _aggregate(name, text, columns, keys)) for name, text in named.items())
+            shape = shapes.aggregated(self.keys, self.windowing, aggregates)
+            return Table(Aggregate(self.node, self.keys, self.windowing, aggregates, shape, place))
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGroups(Groups):
+    """Groups without a window, of which also the first rows can be kept."""
+
+    def top(self, n: int, *, by: str, ties: Ties = "break") -> Table:
+        """A table with the first `n` rows of each group, as `top(n, by=..., per=...)` gives it."""
+        from penstock.flow.table import Table
+
+        with Declaring("top") as place:
+            computed = [key for key in self.keys if key.expression != quoted(key.name)]
+            node = with_columns(self.node, computed, place) if computed else self.node
+            return Table(top(node, n, by, [key.name for key in self.keys], ties, place))
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Rows by windows of their event time. Which groups there are in a window is said with `group_by`."""
+
+    node: Node
+    windowing: Windowing
+
+    def group_by(self, *columns: str, **named: str) -> Groups:
+        """The rows of each window by columns, and by new ones given as `name="expression"`; all in one without any.
+
+        `.window(tumbling("1 minute")).group_by("country").agg(orders="count(*)")`
+        """
+        with Declaring("group_by"):
+            return Groups(self.node, group_keys(self.node, columns, named), self.windowing)
+
+
+def group_keys(node: Node, columns: Sequence[str], named: Mapping[str, str]) -> tuple[Named, ...]:
+    """What `group_by` was given, checked."""
+    known = node.shape.columns
+    plain = [Named(name, quoted(name)) for name in (check_column(each, known) for each in columns)]
+    instead = "group by columns of single rows; aggregates go to .agg(...)"
+    computed = [Named(name, check_expression(text, known, instead=instead)) for name, text in named.items()]
+    check_columns([key.name for key in (*plain, *computed)])
+    return (*plain, *computed)
+
+
+def _aggregate(name: str, text: str, columns: Sequence[str] | None, keys: Sequence[str]) -> str:
+    try:
+        return check_aggregate(text, columns, keys)
+    except DeclarationError as error:
+        raise DeclarationError(f"{name}: {error.message}", hint=error.hint) from None

@@ -1,0 +1,91 @@
+"""Which names apps, views and columns may have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from penstock.errors import DeclarationError
+
+WINDOW_COLUMNS = ("window_start", "window_end", "revision")
+"""What the result of a window carries beside its groups and aggregates."""
+
+RANK = "rank"
+CHANGE = "change"
+EVENT_TIME = "event_time"
+
+_APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_PLAIN_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_SQL_WORDS = """
+    add all alter and as autoincrement between case cast check collate commit constraint create current_date
+    current_time current_timestamp default deferrable delete distinct drop else escape except exists foreign from
+    group having if in index insert intersect into is isnull join limit not nothing notnull null on or order primary
+    raise references returning select set table then to transaction union unique update using values when where
+"""
+SQL_WORDS = frozenset(_SQL_WORDS.split())
+"""The words that SQLite does not take as the name of a table without quotes."""
+
+
+def check_app_name(name: object) -> None:
+    if not isinstance(name, str) or not _APP.fullmatch(name):
+        raise DeclarationError(
+            f"this is not a name for an app; found {name!r}",
+            hint="use 1 to 100 letters, digits, '-' and '_', beginning with a letter or a digit",
+        )
+
+
+def check_view_name(name: object) -> None:
+    """A view is a table of the SQL store, whose own tables begin with `penstock_` and `sqlite_`."""
+    if not isinstance(name, str) or not _VIEW.fullmatch(name):
+        raise DeclarationError(
+            f"this is not a name for a view; found {name!r}",
+            hint="use letters, digits and '_', beginning with a letter: it must be an SQL table name without quotes",
+        )
+    if name.lower() in SQL_WORDS:
+        raise DeclarationError(f"{name!r} is a word of SQL, so it would need quotes in every query")
+    if name.lower().startswith(("penstock_", "sqlite_")):
+        raise DeclarationError(
+            f"names that begin with 'penstock_' or 'sqlite_' are reserved; found {name!r}", hint="rename the view"
+        )
+
+
+def check_columns(names: Iterable[object]) -> None:
+    """Names that may stand beside each other as the columns of one stream or table."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"every column needs a name; found {name!r}")
+        if name.startswith("_"):
+            raise DeclarationError(
+                f"column names that begin with '_' are reserved; found {name!r}", hint="rename the column"
+            )
+        if name.lower() in seen:
+            raise DeclarationError(
+                f"two columns would have the same name; found {seen[name.lower()]!r} and {name!r}",
+                hint="names must differ in more than upper and lower case, because Spark does not tell them apart",
+            )
+        seen[name.lower()] = name
+
+
+def check_free(names: Iterable[str], taken: Sequence[str], why: str) -> None:
+    """None of the names is one that the verb adds itself."""
+    for name in names:
+        if name.lower() in taken:
+            raise DeclarationError(f"there is a column {name!r} already, and {why}", hint=f"rename {name!r} first")
+
+
+def quoted(name: str) -> str:
+    """A column's name as an expression."""
+    return name if _PLAIN_COLUMN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def unquoted(expression: str) -> str | None:
+    """The name that the expression consists of; None if it is anything else than a name."""
+    if _PLAIN_COLUMN.fullmatch(expression):
+        return expression
+    if len(expression) > 2 and expression[0] == expression[-1] == "`":
+        name = expression[1:-1].replace("``", "\0")
+        return None if "`" in name else name.replace("\0", "`")
+    return None

@@ -1,0 +1,91 @@
+"""What is known about the rows that a verb gives: pure functions from the shape of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.errors import DeclarationError
+from penstock.flow.names import CHANGE, RANK, WINDOW_COLUMNS, check_columns, check_free, unquoted
+from penstock.flow.plan import Named, Session, Shape, Sliding, Ties, Windowing
+
+
+def selected(shape: Shape, columns: Sequence[Named], *, rest: bool = False, without: Sequence[str] = ()) -> Shape:
+    """The shape behind a Select. The key and the time survive where their columns are passed on, under any name."""
+    check_columns(column.name for column in columns)
+    copies: dict[str, str] = {}
+    for column in columns:
+        source = unquoted(column.expression)
+        if source is not None and (source not in copies or column.name == source):
+            copies[source] = column.name
+
+    def name_of(old: str) -> str | None:
+        return old if rest and old not in without else copies.get(old)
+
+    key = tuple(name for old in shape.key or () if (name := name_of(old)) is not None)
+    return Shape(
+        columns=None if rest else tuple(column.name for column in columns),
+        time=None if shape.time is None else name_of(shape.time),
+        key=key if shape.key is not None and len(key) == len(shape.key) else None,
+        retracts=shape.retracts,
+    )
+
+
+def mapped(shape: Shape, columns: Sequence[str] | None) -> Shape:
+    """The shape behind a map; without a schema the names of key and time are kept, and looked for at the start."""
+    if columns is None:
+        return replace(shape, columns=None)
+    check_columns(columns)
+    key = shape.key if shape.key is not None and all(name in columns for name in shape.key) else None
+    return Shape(tuple(columns), shape.time if shape.time in columns else None, key, shape.retracts)
+
+
+def united(shapes: Sequence[Shape]) -> Shape:
+    """The shape of a union: the columns of the first one, which all the others must have."""
+    first = shapes[0]
+    for number, shape in enumerate(shapes[1:], start=2):
+        if first.columns is not None and shape.columns is not None and set(shape.columns) != set(first.columns):
+            only = sorted(set(shape.columns) ^ set(first.columns))
+            raise DeclarationError(
+                f"all parts of a union have the same columns; number {number} differs in {', '.join(only)}",
+                hint="make them equal with select(...)",
+            )
+    columns = None if any(shape.columns is None for shape in shapes) else first.columns
+    time = first.time if all(shape.time == first.time for shape in shapes) else None
+    return Shape(columns, time, None, any(shape.retracts for shape in shapes))
+
+
+def ranked(shape: Shape, per: tuple[str, ...], ties: Ties) -> Shape:
+    check_free(shape.columns or (), (RANK,), "top adds one")
+    columns = None if shape.columns is None else (*shape.columns, RANK)
+    return Shape(columns, shape.time, (*per, RANK) if ties == "break" else None, retracts=True)
+
+
+def changed(shape: Shape) -> Shape:
+    check_free(shape.columns or (), (CHANGE,), "changes adds one")
+    return Shape(None if shape.columns is None else (*shape.columns, CHANGE), shape.time)
+
+
+def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: Sequence[Named]) -> Shape:
+    """A row for each group; with a window also for each of its windows, with the columns that tell which."""
+    names = tuple(key.name for key in keys)
+    made = tuple(aggregate.name for aggregate in aggregates)
+    if windowing is None:
+        check_columns((*names, *made))
+        return Shape((*names, *made), None, names, retracts=True)
+    for name in (*names, *made):
+        if name.lower() in WINDOW_COLUMNS:
+            raise DeclarationError(
+                f"the result of a window has a column {name!r} of its own",
+                hint=f'name it otherwise: other_name="{name}"',
+            )
+    columns = (*names, *WINDOW_COLUMNS, *made)
+    check_columns(columns)
+    return Shape(columns, "window_end", (*names, *_of_window(windowing)), retracts=True)
+
+
+def _of_window(windowing: Windowing) -> tuple[str, ...]:
+    """The columns by which the windows of one group differ."""
+    if isinstance(windowing.window, Sliding):
+        return ("window_end",)
+    return ("window_start", "window_end") if isinstance(windowing.window, Session) else ("window_start",)

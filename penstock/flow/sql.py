@@ -1,0 +1,236 @@
+"""Reads an expression of Spark SQL: its columns and its calls, each with its place in the text.
+
+sqlglot says whether the text is an expression and which names in it are columns. Calls are found among the tokens, so
+that parts are cut out of the text as it was written: sqlglot's own text for a call may be another function in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from penstock.errors import DeclarationError
+
+_WORD = re.compile(r"[^\W\d]\w*")
+# Words that stand before a parenthesis without calling anything. Some are functions too, but none is of a kind that
+# would have to be refused or split off.
+_NO_CALLS = """
+    all and as asc between both by case character collate dec desc distinct div else end escape for from group
+    having ilike in interval is leading like not numeric on or order over placing regexp rlike select then trailing
+    values varchar when where with
+"""
+_QUOTE_HINT = "put a name that is also a word of SQL in backquotes: `order`"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text, from `start` to before `end`; `word` is it in lower case, without backquotes."""
+
+    raw: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        return self.raw.strip("`").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A function call: from `start` to before `end` in the text, with the clauses that belong to it."""
+
+    function: str
+    start: int
+    end: int
+    arguments: tuple[str, ...]
+    distinct: bool = False
+    filter: str | None = None
+    clause: str | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What stands in an expression. `columns` has the first part of each name that is not a lambda's variable."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    columns: frozenset[str]
+    calls: tuple[Invocation, ...]
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Reading:
+    """Read an expression; a DeclarationError shows where it cannot be read."""
+    tokens = _tokens(text)
+    tree = _tree(text, tokens)
+    if isinstance(tree, exp.Command | exp.Block):
+        raise _unreadable(text, 0, "it is not one expression")
+    _refuse_what_is_not_of_a_row(text, tree, tokens)
+    columns = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
+    return Reading(text, tokens, columns, tuple(_calls(text, tokens)))
+
+
+def top_level_parts(text: str) -> list[str]:
+    """The parts of the text between commas outside of all brackets, without the space around them."""
+    return _parts(text, _tokens(text))
+
+
+def tokens_of(text: str) -> tuple[Token, ...]:
+    return _tokens(text)
+
+
+def _tokens(text: str) -> tuple[Token, ...]:
+    try:
+        found = sqlglot.tokenize(text, dialect="spark")
+    except TokenError:
+        raise _unreadable(text, max(len(text) - 1, 0), "a quote is not closed") from None
+    if any(token.comments for token in found):
+        raise DeclarationError(f"an expression has no comments; found {text!r}", hint="write the comment in Python")
+    # Some tokens are made up, such as the cast in `5L`: they stand where another one stands.
+    places = sorted({(token.start, token.end + 1) for token in found})
+    tokens = [Token(text[start:end], start, end) for start, end in places]
+    for before, token in pairwise(tokens):
+        if token.raw in (",", ")") and before.raw in (",", "(") and (before.raw, token.raw) != ("(", ")"):
+            raise _unreadable(text, token.start, "something is missing before")
+    return tuple(tokens)
+
+
+def _tree(text: str, tokens: Sequence[Token]) -> exp.Expr:
+    if not tokens:
+        raise DeclarationError(f"an expression is missing; found {text!r}")
+    try:
+        return sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
+    except ParseError as error:
+        raise _unreadable(text, *_mistake(text, error)) from None
+    except (SqlglotError, RecursionError):
+        raise _unreadable(text, 0, "it cannot be read") from None
+
+
+def _mistake(text: str, error: ParseError) -> tuple[int, str]:
+    """Where sqlglot stopped, and what is wrong there."""
+    first = error.errors[0] if error.errors else {}
+    lines = text.splitlines(keepends=True)
+    above = sum(map(len, lines[: first.get("line", 1) - 1]))
+    at = max(0, above + first.get("col", 1) - len(first.get("highlight") or " "))
+    description = str(first.get("description", ""))
+    if "Expecting )" in description:
+        return at, "a ')' is missing after"
+    if "Expected END" in description:
+        return at, "an 'end' is missing after"
+    if "Required keyword" in description:
+        return at, "something is missing at"
+    return at, "unexpected"
+
+
+def _unreadable(text: str, at: int, wrong: str) -> DeclarationError:
+    """The refusal, with the line in question and a caret under the place."""
+    begin = text.rfind("\n", 0, at) + 1
+    line = text[begin:].partition("\n")[0]
+    word = re.match(r"\w+|\S", text[at:])
+    found = f"{wrong} {word.group()!r}" if word and " is not " not in wrong and "cannot" not in wrong else wrong
+    caret = " " * (at - begin) + "^"
+    return DeclarationError(
+        f"Spark SQL cannot read this expression; {found} at character {at + 1}\n    {line}\n    {caret}",
+        hint=_QUOTE_HINT if wrong == "unexpected" else None,
+    )
+
+
+def _refuse_what_is_not_of_a_row(text: str, tree: exp.Expr, tokens: Sequence[Token]) -> None:
+    if tree.find(exp.Query) or any(token.raw.lower() == "select" for token in tokens):
+        raise DeclarationError(f"an expression has no subqueries; found {text!r}")
+    if tree.find(exp.Placeholder, exp.Parameter) or any(token.raw in ("?", "@", "$") for token in tokens):
+        raise DeclarationError(
+            f"an expression has no parameters; found {text!r}", hint="put the value into the text with an f-string"
+        )
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        raise DeclarationError(f"'*' stands for nothing here; found {text!r}", hint="name the columns")
+
+
+def _calls(text: str, tokens: Sequence[Token]) -> Iterator[Invocation]:
+    closings = _closings(tokens)
+    for at, token in enumerate(tokens[:-1]):
+        if tokens[at + 1].raw == "(" and _is_call(tokens, at):
+            yield _call(text, tokens, at, closings)
+        elif token.word == "over" and at and tokens[at - 1].raw == ")" and tokens[at + 1].raw != "(":
+            yield Invocation("over", token.start, token.end, (), over=True)
+
+
+def _is_call(tokens: Sequence[Token], at: int) -> bool:
+    token, before = tokens[at], tokens[at - 1].word if at else ""
+    if token.raw.startswith("`"):
+        return True
+    if not _WORD.fullmatch(token.raw) or token.word in _NO_CALLS.split():
+        return False
+    if token.word == "filter" and before in (")", "nulls"):
+        return False
+    return not (token.word in ("any", "some") and before in ("like", "ilike"))
+
+
+def _call(text: str, tokens: Sequence[Token], at: int, closings: dict[int, int]) -> Invocation:
+    closed = closings[at + 1]
+    inside = tokens[at + 2 : closed]
+    distinct = bool(inside) and inside[0].raw.lower() == "distinct"
+    if distinct or (inside and inside[0].raw.lower() == "all"):
+        inside = inside[1:]
+    filtered, clause = None, None
+    while clauses := _clause(tokens, closed + 1, closings):
+        first, closed = closed + 1, clauses
+        if tokens[first].word == "filter":
+            filtered = text[tokens[first + 2].end : tokens[closed].start].strip()
+        else:
+            clause = text[tokens[first].start : tokens[closed].end]
+    over = closed + 1 < len(tokens) and tokens[closed + 1].word == "over"
+    start, end = tokens[at].start, tokens[closed].end
+    return Invocation(_name(tokens, at), start, end, tuple(_parts(text, inside)), distinct, filtered, clause, over)
+
+
+def _name(tokens: Sequence[Token], at: int) -> str:
+    """The function's name in lower case, with what stands before it where it is qualified."""
+    name = tokens[at].word
+    while at >= 2 and tokens[at - 1].raw == "." and tokens[at - 1].end == tokens[at].start:
+        at -= 2
+        name = f"{tokens[at].word}.{name}"
+    return name
+
+
+def _clause(tokens: Sequence[Token], at: int, closings: dict[int, int]) -> int | None:
+    """The last token of the clause that begins at this one; None if none does."""
+    words = [token.word for token in tokens[at : at + 3]]
+    if words == ["within", "group", "("]:
+        return closings[at + 2]
+    if words[:2] == ["filter", "("]:
+        return closings[at + 1]
+    return at + 1 if words[:2] in (["ignore", "nulls"], ["respect", "nulls"]) else None
+
+
+def _closings(tokens: Sequence[Token]) -> dict[int, int]:
+    """For each opening parenthesis the one that closes it; sqlglot has made sure that there is one."""
+    opened: list[int] = []
+    closings = {}
+    for at, token in enumerate(tokens):
+        if token.raw == "(":
+            opened.append(at)
+        elif token.raw == ")" and opened:
+            closings[opened.pop()] = at
+    return closings
+
+
+def _parts(text: str, tokens: Sequence[Token]) -> list[str]:
+    if not tokens:
+        return []
+    depth = 0
+    cuts = [tokens[0].start]
+    for token in tokens:
+        depth += (token.raw in ("(", "[")) - (token.raw in (")", "]"))
+        if token.raw == "," and depth == 0:
+            cuts += [token.start, token.end]
+    cuts.append(tokens[-1].end)
+    return [text[start:end].strip() for start, end in zip(cuts[::2], cuts[1::2], strict=True)]

@@ -1,0 +1,110 @@
+"""What a node remembers from one epoch to the next, and for how long, in words."""
+
+from __future__ import annotations
+
+from penstock.flow.expressions import split_aggregates
+from penstock.flow.plan import (
+    Aggregate,
+    Changelog,
+    Distinct,
+    Hopping,
+    Latest,
+    Node,
+    Session,
+    Sliding,
+    Top,
+    Topic,
+    Tumbling,
+    Window,
+    Windowing,
+)
+from penstock.units import format_duration
+
+# These add up, also backwards; all others are evaluated again over the rows of the groups that changed.
+_SUMS = frozenset({"avg", "count", "count_if", "mean", "sum"})
+# These add up as long as no row is taken back.
+_GROWING = frozenset({"max", "min"})
+
+
+def state_of(node: Node) -> str | None:
+    """What is kept, and until when; None for a node without state."""
+    match node:
+        case Topic(timing=timing):
+            return None if timing is None else "the highest event time of each producer"
+        case Changelog():
+            return f"one row per {_listed(node.key)}, until it is deleted"
+        case Distinct(within=None):
+            return f"the first row per {_listed(node.columns)}, for ever"
+        case Distinct(within=within):
+            return f"the rows of the last {duration(within or 0)}"
+        case Latest():
+            return f"one row per {_listed(node.key)}, for ever"
+        case Top():
+            return f"rows{_per(node.per)}, for ever"
+        case Aggregate():
+            return _of_aggregate(node)
+        case _:
+            return None
+
+
+def window_text(windowing: Windowing) -> str:
+    """A window and what becomes of its results, in a few words."""
+    parts = [_window(windowing.window), f"emit {windowing.emit}", f"late {windowing.late}"]
+    return ", ".join(parts)
+
+
+def duration(microseconds: int) -> str:
+    return format_duration(microseconds / 1_000_000)
+
+
+def _of_aggregate(node: Aggregate) -> str:
+    kept = _kept(node)
+    keys = tuple(key.name for key in node.keys)
+    if node.windowing is None:
+        return f"{kept}{_per(keys)}, for ever"
+    keep = duration(node.windowing.keep)
+    if isinstance(node.windowing.window, Sliding):
+        size = duration(node.windowing.window.size)
+        return f"rows{_per(keys)}, until {keep} after they are {size} old"
+    what = "session" if isinstance(node.windowing.window, Session) else "window"
+    until = f"until {keep} after its end" if node.windowing.keep else "until its end"
+    return f"{kept}{_per((*keys, what))}, {until}"
+
+
+def _kept(node: Aggregate) -> str:
+    """Accumulators, or the rows themselves where some aggregate has to be evaluated from them again."""
+    calls = [call for one in node.aggregates for call in split_aggregates(one.expression).calls]
+    sessions = node.windowing is not None and isinstance(node.windowing.window, Session)
+    distinct = [call for call in calls if call.distinct]
+    retracts = node.input.shape.retracts
+    functions = _SUMS if retracts else _SUMS | _GROWING
+    add_up = all(call.function in functions and call.clause is None for call in calls)
+    if not add_up or (sessions and (retracts or distinct)) or any(call.function != "count" for call in distinct):
+        return "rows"
+    return "accumulators and different values" if distinct else "accumulators"
+
+
+def _window(window: Window) -> str:
+    match window:
+        case Tumbling(size=size, offset=offset, zone=zone):
+            return f"tumbling {duration(size)}{_shift(offset, zone)}"
+        case Hopping(size=size, every=every, offset=offset, zone=zone):
+            return f"hopping {duration(size)} every {duration(every)}{_shift(offset, zone)}"
+        case Sliding(size=size):
+            return f"sliding {duration(size)}"
+        case Session(gap=gap):
+            return f"session with a gap of {duration(gap)}"
+
+
+def _shift(offset: int, zone: str | None) -> str:
+    return (f" from {duration(offset)}" if offset else "") + (f" in {zone}" if zone else "")
+
+
+def _per(names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    return f" per {names[0]}" if len(names) == 1 else f" per {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,100 @@
+"""Streams: events one after the other, each with its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import DeclarationError
+from penstock.flow.expressions import check_column
+from penstock.flow.grouped import RankedGroups, Windowed, group_keys
+from penstock.flow.names import check_columns
+from penstock.flow.place import Declaring
+from penstock.flow.plan import Distinct, Emit, Late, Latest, Shape, Ties, Window
+from penstock.flow.rows import Rows, top
+from penstock.flow.timed import windowed
+from penstock.flow.windows import microseconds
+
+if TYPE_CHECKING:
+    from penstock.flow.table import Table
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stream(Rows):
+    """Events: what a topic gives, and what verbs make of it. Each verb returns a new stream or table."""
+
+    def distinct(self, *columns: str, within: str | None = None) -> Stream:
+        """Of the events that agree in these columns (in all, if none is given), only the first by event time.
+
+        `within` looks back only so far: an event is left out if another one like it has happened less than that
+        before it, so `.distinct("message_id", within="1 hour")` needs to remember an hour only. Without it everything
+        that was ever seen is remembered. If an earlier event comes late, it takes the place of the one that was first.
+        """
+        with Declaring("distinct") as place:
+            shape = self.node.shape
+            chosen = tuple(check_column(name, shape.columns) for name in columns) or shape.columns
+            if chosen is None:
+                raise DeclarationError(
+                    "the columns are not known behind a map without a schema", hint="name them, or give map a schema"
+                )
+            check_columns(chosen)
+            if within is not None and shape.time is None:
+                raise DeclarationError("within needs events with a time, and these have none")
+            length = None if within is None else microseconds(within, "within")
+            if length == 0:
+                raise DeclarationError(f"within must be more than nothing; found {within!r}")
+            unique = replace(shape, key=chosen if length is None else None, retracts=True)
+            return Stream(Distinct(self.node, chosen, length, unique, place))
+
+    def window(
+        self, window: Window, *, emit: Emit = "final", late: Late = "correct", keep: str | None = None
+    ) -> Windowed:
+        """Put events together by their time: `.window(tumbling("1 minute")).group_by("country").agg(...)`.
+
+        - `window`: `tumbling(size)`, `hopping(size, every)`, `sliding(size)` or `session(gap)`.
+        - `emit`: `"final"` gives a result when the watermark has passed the end of its window, `"changes"` also before
+          that, as it moves.
+        - `late`: what comes after that either corrects the result (`"correct"`), for as long as `keep` says (1 hour if
+          it is not given), or goes to the topic `<topic>.late` (`"drop"`). Later than `keep`, it goes there too.
+        """
+        with Declaring("window"):
+            return windowed(self.node, window, emit, late, keep)
+
+    def group_by(self, *columns: str, **named: str) -> RankedGroups:
+        """Events by columns, and by new ones given as `name="expression"`; all in one group without any.
+
+        `.group_by("country", day="date(placed_at)").agg(orders="count(*)")` counts over all time: without a window, a
+        group is kept for ever.
+        """
+        with Declaring("group_by"):
+            return RankedGroups(self.node, group_keys(self.node, columns, named))
+
+    def latest(self, *key: str) -> Table:
+        """A table with the newest event of each key: `.latest("customer_id")`.
+
+        The newest is the one with the largest event time, and the last in the log where several have it.
+        """
+        from penstock.flow.table import Table
+
+        with Declaring("latest") as place:
+            columns = tuple(check_column(name, self.node.shape.columns) for name in key)
+            if not columns:
+                raise DeclarationError('the columns of the key are needed, such as latest("customer_id"); found none')
+            check_columns(columns)
+            return Table(Latest(self.node, columns, replace(self.node.shape, key=columns, retracts=True), place))
+
+    def top(self, n: int, *, by: str, per: Sequence[str] = (), ties: Ties = "break") -> Table:
+        """The first `n` events in an order, with their `rank`: `.top(10, by="price desc", per=["category"])`.
+
+        `by` has columns or expressions, each with `desc` if the largest come first; nulls are the smallest values.
+        `ties="keep"` gives those that are equal in the order the same rank, and keeps all of them; `"break"` tells them
+        apart in some fixed way, so that there are never more than `n`.
+        """
+        from penstock.flow.table import Table
+
+        with Declaring("top") as place:
+            return Table(top(self.node, n, by, per, ties, place))
+
+    def _behind(self, shape: Shape) -> Shape:
+        return replace(shape, key=None)

@@ -1,0 +1,111 @@
+"""Windows: stretches of event time by which a stream is grouped.
+
+`tumbling`, `hopping`, `sliding` and `session` are given to `.window(...)`. Durations are words: `"10 seconds"`.
+"""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+from penstock.errors import DeclarationError
+from penstock.flow.place import Declaring
+from penstock.flow.plan import Emit, Hopping, Late, Session, Sliding, Tumbling, Window, Windowing
+from penstock.units import parse_duration
+
+DEFAULT_KEEP = "1 hour"
+_DAY = 86_400_000_000
+
+
+def tumbling(size: str, *, offset: str = "0 seconds", zone: str | None = None) -> Tumbling:
+    """Windows of one size, one after the other: each event is in exactly one.
+
+    They are counted from the beginning of 1970, plus `offset`: `tumbling("1 hour", offset="15 minutes")` begins at a
+    quarter past. Times are UTC unless `zone` names another (`"Europe/Berlin"`); with a zone the size is whole days, and
+    a day is as long as it is there, 23 to 25 hours.
+    """
+    with Declaring("tumbling"):
+        length = _positive(size, "size")
+        _check_zone(zone, size=length)
+        return Tumbling(length, microseconds(offset, "offset") % length, zone)
+
+
+def hopping(size: str, every: str, *, offset: str = "0 seconds", zone: str | None = None) -> Hopping:
+    """Windows of one size of which one begins after every `every`: each event is in several.
+
+    `hopping("10 minutes", "1 minute")` answers each minute for the last ten. `offset` and `zone` are as with
+    `tumbling`; with a zone both `size` and `every` are whole days.
+    """
+    with Declaring("hopping"):
+        length, step = _positive(size, "size"), _positive(every, "every")
+        if step > length:
+            raise DeclarationError(
+                f"events between two windows would be in none; found every {every!r} with a size of {size!r}",
+                hint="make 'every' at most 'size'",
+            )
+        _check_zone(zone, size=length, every=step)
+        return Hopping(length, step, microseconds(offset, "offset") % step, zone)
+
+
+def sliding(size: str) -> Sliding:
+    """For each moment at which a group has an event: the events of that group within `size` up to that moment.
+
+    `window_end` is the moment, `window_start` is `size` before it. An event exactly `size` before is not included.
+    """
+    with Declaring("sliding"):
+        return Sliding(_positive(size, "size"))
+
+
+def session(gap: str) -> Session:
+    """Events of a group with less than `gap` between one and the next; a session ends `gap` after its last event."""
+    with Declaring("session"):
+        return Session(_positive(gap, "gap"))
+
+
+def windowing(window: Window, emit: Emit, late: Late, keep: str | None) -> Windowing:
+    """What `.window(...)` was given, checked."""
+    if not isinstance(window, Tumbling | Hopping | Sliding | Session):
+        raise DeclarationError(
+            f"a window is needed; found {window!r}",
+            hint="write .window(tumbling('1 minute')), or hopping, sliding, session",
+        )
+    if emit not in ("final", "changes"):
+        raise DeclarationError(f"emit is 'final' or 'changes'; found {emit!r}")
+    if late not in ("correct", "drop"):
+        raise DeclarationError(f"late is 'correct' or 'drop'; found {late!r}")
+    if late == "drop":
+        if keep is not None:
+            raise DeclarationError(f"with late='drop' nothing is kept for corrections; found keep={keep!r}")
+        return Windowing(window, emit, late, keep=0)
+    return Windowing(window, emit, late, microseconds(DEFAULT_KEEP if keep is None else keep, "keep"))
+
+
+def microseconds(text: str, what: str) -> int:
+    """A duration in whole microseconds."""
+    if not isinstance(text, str):
+        raise DeclarationError(f"{what} is a duration in words; found {text!r}", hint="such as '10 seconds'")
+    try:
+        return round(parse_duration(text) * 1_000_000)
+    except DeclarationError as error:
+        raise DeclarationError(f"{what}: {error.message}", hint=error.hint) from None
+
+
+def _positive(text: str, what: str) -> int:
+    length = microseconds(text, what)
+    if length == 0:
+        raise DeclarationError(f"{what} must be more than nothing; found {text!r}")
+    return length
+
+
+def _check_zone(zone: str | None, **lengths: int) -> None:
+    if zone is None:
+        return
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError, TypeError):
+        raise DeclarationError(f"there is no time zone {zone!r}", hint="use a name such as 'Europe/Berlin'") from None
+    for name, length in lengths.items():
+        if length % _DAY:
+            raise DeclarationError(
+                f"with a zone, {name} is a number of whole days; found {length / _DAY:g} days",
+                hint="leave the zone out: shorter windows are the same everywhere",
+            )

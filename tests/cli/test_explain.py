@@ -1,0 +1,59 @@
+"""`penstock explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+SHOP = """
+from penstock import App, tumbling
+
+app = App("shop")
+orders = app.topic("orders", schema="country string, amount double, placed_at timestamp", time="placed_at")
+app.view("revenue", orders.window(tumbling("1 minute")).group_by("country").agg(revenue="sum(amount)"))
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "shop.py"
+    path.write_text(SHOP)
+    return path
+
+
+def test_the_graph_and_its_state_are_shown(run: Callable[..., Result], shop: Path) -> None:
+    shown = run("explain", str(shop))
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.startswith("app shop\n")
+    assert "accumulators per country and window, until 1 hour after its end" in shown.stdout
+    assert "view revenue  <- 2" in shown.stdout
+
+
+def test_the_same_is_there_as_json(run: Callable[..., Result], shop: Path) -> None:
+    told = json.loads(run("explain", str(shop), "--json").stdout)
+    assert [node["kind"] for node in told["nodes"]] == ["topic", "window"]
+    assert told["views"][0]["name"] == "revenue"
+
+
+def test_one_of_several_apps_is_chosen(run: Callable[..., Result], shop: Path) -> None:
+    shop.write_text(SHOP + "other = App('other')\n")
+    refused = run("explain", str(shop))
+    assert refused.exit_code == 1
+    assert "hint: choose one with --app NAME" in refused.stderr
+    assert run("explain", str(shop), "--app", "other").stdout == "app other\n\nno views\n"
+
+
+def test_a_mistake_is_told_with_the_users_line_and_no_stack(run: Callable[..., Result], shop: Path) -> None:
+    shop.write_text(SHOP.replace("sum(amount)", "summ(amount)"))
+    refused = run("explain", str(shop))
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"error: {shop}:6: agg: revenue: Spark has no function 'summ'; found 'summ(amount)'\n"
+        "hint: did you mean 'sum'?\n"
+    )

@@ -1,0 +1,124 @@
+"""`penstock query`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from penstock.cli.query import query
+from penstock.cli.views import views
+from penstock.contracts import ViewChanges, ViewTable
+from penstock.derive.place import store_path
+from penstock.derive.store import ViewStore
+
+REVENUE = ViewTable(
+    "revenue",
+    pa.schema(
+        [
+            ("start", pa.timestamp("us", "UTC")),
+            ("country", pa.string()),
+            ("total", pa.decimal128(10, 2)),
+            ("n", pa.int64()),
+        ]
+    ),
+    ("start", "country"),
+)
+ROWS = [
+    {"start": datetime(2026, 1, 31, 12, tzinfo=UTC), "country": "DE", "total": Decimal("12.50"), "n": 12},
+    {"start": datetime(2026, 1, 31, 12, tzinfo=UTC), "country": "two\nlines", "total": None, "n": 3},
+]
+
+
+@pytest.fixture
+def run(folder: Path) -> Callable[..., Result]:
+    app = Typer()
+    app.command("query")(query)
+    app.command("views")(views)
+    return lambda *args: CliRunner().invoke(app, list(args))
+
+
+def fill(folder: Path, app: str = "shop", copies: int = 1) -> None:
+    with ViewStore(store_path(folder, app)) as store:
+        store.take_over(app, 1)
+        store.declare([REVENUE, ViewTable("numbers", pa.schema([("i", pa.int64())]))])
+        numbers = pa.record_batch({"i": list(range(copies))})
+        rows = ViewChanges(pa.RecordBatch.from_pylist(ROWS, REVENUE.schema), pa.array([1, 1]))
+        store.apply(1, 1, {"revenue": [rows], "numbers": [ViewChanges(numbers, pa.array([1] * copies))]})
+
+
+def test_an_answer_is_a_table(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    result = run("query", "select * from revenue order by country")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "start                 country       total   n",
+        "2026-01-31T12:00:00Z  DE            12.50  12",
+        '2026-01-31T12:00:00Z  "two\\nlines"      -   3',
+    ]
+
+
+def test_an_answer_without_rows_has_its_columns(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    assert run("query", "select country, n from revenue where n > 99").stdout == "country  n\n"
+    assert json.loads(run("query", "select n from revenue where n > 99", "--json").stdout)["rows"] == []
+
+
+def test_json_is_one_document_with_the_epoch(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    document = json.loads(run("query", "select * from revenue order by country", "--json").stdout)
+    assert (document["app"], document["epoch"]) == ("shop", 1)
+    assert document["rows"] == [
+        {"start": "2026-01-31T12:00:00Z", "country": "DE", "total": "12.50", "n": 12},
+        {"start": "2026-01-31T12:00:00Z", "country": "two\nlines", "total": None, "n": 3},
+    ]
+
+
+def test_csv_has_a_header_and_quotes_where_needed(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    result = run("query", "select country, total from revenue order by country", "--csv")
+    assert result.stdout == 'country,total\nDE,12.50\n"two\nlines",\n'
+
+
+def test_more_rows_than_are_measured_are_all_printed(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder, copies=20_001)
+    lines = run("query", "select i from numbers").stdout.splitlines()
+    assert (lines[0], lines[1], lines[-1], len(lines)) == ("  i", "  0", "20000", 20_002)
+
+
+def test_an_app_must_be_named_where_there_are_several(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    fill(folder, "bank")
+    result = run("query", "select 1")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "several apps have views here: bank, shop" in result.stderr
+    assert "hint: choose one with --app" in result.stderr
+    assert run("query", "select app from penstock_epochs", "--app", "bank").stdout == "app\nbank\n"
+
+
+def test_mistakes_are_told_in_two_lines(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    result = run("query", "select * from revenu")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: query: there is no view 'revenu'; there is numbers, revenue\nhint: did you mean 'revenue'?\n"
+    )
+    assert "views can only be read" in run("query", "delete from revenue").stderr
+
+
+def test_json_and_csv_exclude_each_other(run: Callable[..., Result], folder: Path) -> None:
+    fill(folder)
+    assert run("query", "select 1", "--json", "--csv").exit_code == 2
+
+
+def test_without_views_that_is_said(run: Callable[..., Result], folder: Path) -> None:
+    result = run("query", "select 1")
+    assert result.exit_code == 1
+    assert "there are no views here" in result.stderr

@@ -1,0 +1,43 @@
+"""Which file the views of an app are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.derive.place import apps_with_views, chosen_app, store_path
+from penstock.errors import DeclarationError
+
+
+def make(log: Path, *apps: str) -> None:
+    for app in apps:
+        path = store_path(log, app)
+        path.parent.mkdir(parents=True)
+        path.touch()
+
+
+def test_the_only_app_need_not_be_named(tmp_path: Path) -> None:
+    make(tmp_path, "shop")
+    assert store_path(tmp_path, "shop") == tmp_path / "apps" / "shop" / "views.sqlite"
+    assert chosen_app(tmp_path, None) == chosen_app(tmp_path, "shop") == "shop"
+
+
+def test_of_several_apps_one_must_be_chosen(tmp_path: Path) -> None:
+    make(tmp_path, "shop", "bank")
+    assert apps_with_views(tmp_path) == ["bank", "shop"]
+    with pytest.raises(DeclarationError, match="several apps have views here: bank, shop"):
+        chosen_app(tmp_path, None)
+
+
+def test_an_unknown_app_is_refused_with_a_hint(tmp_path: Path) -> None:
+    make(tmp_path, "shop")
+    with pytest.raises(DeclarationError, match=r"app 'shpo': it has no views in .*; there is shop") as refused:
+        chosen_app(tmp_path, "shpo")
+    assert refused.value.hint == "did you mean 'shop'?"
+
+
+def test_without_any_app_that_is_said(tmp_path: Path) -> None:
+    for log in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(DeclarationError, match="there are no views here"):
+            chosen_app(log, "shop")

@@ -1,0 +1,129 @@
+"""What is told about a plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock import App, Stream, Table, hopping, session, sliding, tumbling
+from penstock.flow.explain import document, explain
+from penstock.flow.state import state_of
+
+
+def test_the_graph_is_printed_from_the_sources_to_the_views(app: App, orders: Stream) -> None:
+    revenue = (
+        orders.where("amount > 0")
+        .window(tumbling("1 minute"))
+        .group_by("country")
+        .agg(revenue="sum(amount)", orders="count(*)")
+    )
+    app.view("revenue", revenue)
+    app.view("best", revenue.top(3, by="revenue desc, country", per=["window_start"]))
+    lines = explain(app.plan).splitlines()
+    assert lines[0] == "app shop"
+    heads = [line for line in lines if line[:1].isdigit()]
+    assert heads == [
+        "1. topic orders",
+        "2. where amount > 0  <- 1",
+        (
+            "3. window tumbling 1 minute, emit final, late correct, by country: "
+            "revenue = sum(amount), orders = count(*)  <- 2"
+        ),
+        "4. top 3 by revenue desc, country per window_start  <- 3",
+    ]
+    states = [line.split(maxsplit=1)[1] for line in lines if line.startswith("     state")]
+    assert states == [
+        "the highest event time of each producer",
+        "none",
+        "accumulators per country and window, until 1 hour after its end",
+        "rows per window_start, for ever",
+    ]
+    assert lines[-2].startswith("view revenue  <- 3")
+    assert lines[-1].startswith("view best  <- 4")
+
+
+def test_how_far_the_time_is_trusted_is_told(app: App) -> None:
+    schema = "a bigint, at timestamp, sent_at timestamp"
+    app.view("v", app.topic("t", schema=schema, time="at", sent="sent_at", lateness="5 seconds", idle="1 minute"))
+    told = next(line for line in explain(app.plan).splitlines() if line.startswith("     time"))
+    assert told == (
+        "     time     at, corrected by when it was stored - sent_at; up to 5 seconds late, idle after 1 minute, "
+        "at most 10 minutes ahead"
+    )
+
+
+def test_what_is_remembered_is_told_for_every_node(orders: Stream, customers: Table) -> None:
+    by_country = orders.group_by("country")
+    expected = {
+        orders.drop("tags"): None,
+        orders.map(len): None,
+        orders.union(orders): None,
+        customers: "one row per id, until it is deleted",
+        customers.changes(): None,
+        orders.distinct("order_id", within="1 hour"): "the rows of the last 1 hour",
+        orders.distinct("order_id", "country"): "the first row per order_id, country, for ever",
+        orders.latest("customer_id"): "one row per customer_id, for ever",
+        orders.top(3, by="price"): "rows, for ever",
+        orders.group_by().agg(n="count(*)"): "accumulators, for ever",
+        by_country.agg(n="max(price) - min(price)"): "accumulators per country, for ever",
+        by_country.agg(n="count(distinct price)"): "accumulators and different values per country, for ever",
+        by_country.agg(n="median(price)"): "rows per country, for ever",
+        customers.group_by("country").agg(n="max(name)"): "rows per country, for ever",
+        customers.group_by("country").agg(n="count(*)"): "accumulators per country, for ever",
+        orders.window(session("1 minute"), late="drop").group_by("country", "quantity").agg(n="count(*)"): (
+            "accumulators per country, quantity and session, until its end"
+        ),
+        orders.window(sliding("5 minutes")).group_by("country").agg(n="count(*)"): (
+            "rows per country, until 1 hour after they are 5 minutes old"
+        ),
+        orders.window(hopping("1 day", "1 hour"), keep="1 week").group_by().agg(n="count(*)"): (
+            "accumulators per window, until 1 week after its end"
+        ),
+    }
+    assert {rows: state_of(rows.node) for rows in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "head"),
+    [
+        (lambda rows: rows.select("order_id", total="price * 2"), "select order_id, total = price * 2"),
+        (lambda rows: rows.map(len).with_columns(a="b + 1"), "select all without a, a = b + 1"),
+        (lambda rows: rows.map(len), "map len"),
+        (lambda rows: rows.union(rows), "union of 2"),
+        (lambda rows: rows.latest("order_id"), "latest per order_id"),
+        (lambda rows: rows.latest("order_id").changes(), "changes added and removed rows"),
+        (lambda rows: rows.distinct("order_id", within="1 hour"), "distinct order_id within 1 hour"),
+        (lambda rows: rows.group_by().agg(n="count(*)"), "group all: n = count(*)"),
+        (
+            lambda rows: (
+                rows.window(hopping("1 day", "1 day", offset="6 hours", zone="UTC")).group_by().agg(n="sum(price)")
+            ),
+            "window hopping 1 day every 1 day from 6 hours in UTC, emit final, late correct, all: n = sum(price)",
+        ),
+    ],
+)
+def test_every_node_is_told_in_a_few_words(app: App, orders: Stream, verb: object, head: str) -> None:
+    app.view("v", verb(orders))  # type: ignore[operator]
+    told = [line for line in explain(app.plan).splitlines() if line[:1].isdigit()][-1]
+    assert told.split(". ", 1)[1].split("  <-")[0] == head
+
+
+def test_the_document_says_the_same_for_programs(app: App, orders: Stream) -> None:
+    app.view("counts", orders.group_by("country").agg(n="count(*)"))
+    told = document(app.plan)
+    assert json.loads(json.dumps(told)) == told
+    assert told["app"] == "shop"
+    nodes = told["nodes"]
+    assert isinstance(nodes, list)
+    assert [(node["number"], node["kind"], node["reads"]) for node in nodes] == [(1, "topic", []), (2, "group", [1])]
+    assert nodes[1]["key"] == ["country"]
+    assert nodes[1]["state"] == "accumulators per country, for ever"
+    assert len(nodes[1]["fingerprint"]) == 16
+    views = told["views"]
+    assert isinstance(views, list)
+    assert (views[0]["name"], views[0]["node"]) == ("counts", 2)
+
+
+def test_an_app_without_views_is_empty(app: App) -> None:
+    assert explain(app.plan) == "app shop\n\nno views"

@@ -1,0 +1,90 @@
+"""Nodes are the same as long as they say the same, in every process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from penstock import App, Stream, Table, tumbling
+from penstock.flow.fingerprint import fingerprint
+
+PROGRAM = """
+from penstock import App, tumbling
+from penstock.flow.fingerprint import fingerprint
+
+FACTORS = {"a": 1.5, "b": 2}
+KNOWN = {"x", "y", "z", "u", "v", "w"}
+
+def scaled(rows):
+    return rows.where(rows.b.isin({"one", "two", "three", "four"})) if KNOWN else helper(rows, FACTORS)
+
+def helper(rows, factors):
+    return rows.limit(len(factors))
+
+app = App("shop")
+topic = app.topic("orders", schema="a bigint, b string, t timestamp", key="a", time="t")
+app.view("v", topic.map(scaled).window(tumbling("1 minute")).group_by("b").agg(n="count(*)"))
+print(fingerprint(app.plan.views[0].node))
+"""
+
+
+def printed(program: str, seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    return shown.stdout.strip()
+
+
+def test_the_same_program_has_the_same_fingerprint_in_every_process() -> None:
+    first = printed(PROGRAM, "1")
+    assert len(first) == 16
+    assert {printed(PROGRAM, seed) for seed in ("2", "3")} == {first}
+    assert printed("\n\n" + PROGRAM, "1") == first
+
+
+def test_a_change_in_what_a_function_uses_changes_the_fingerprint() -> None:
+    first = printed(PROGRAM, "1")
+    for old, new in (("1.5", "1.6"), ('"four"', '"for"'), ("len(factors)", "len(factors) + 1"), ('"w"', '"q"')):
+        assert printed(PROGRAM.replace(old, new), "1") != first
+
+
+def test_where_it_was_declared_does_not_matter(orders: Stream) -> None:
+    one = orders.where("amount > 1")
+    other = orders.where("amount > 1")
+    assert one.node.place != other.node.place
+    assert fingerprint(one.node) == fingerprint(other.node)
+
+
+def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> None:
+    windowed = orders.window(tumbling("1 minute")).group_by("country")
+    different = [
+        orders,
+        customers,
+        orders.where("amount > 1"),
+        orders.where("amount > 2"),
+        orders.where("amount > 1").where("amount > 2"),
+        orders.where("amount > 2").where("amount > 1"),
+        orders.drop("tags"),
+        orders.union(orders),
+        orders.union(orders, orders),
+        orders.distinct("order_id"),
+        orders.distinct("order_id", within="1 hour"),
+        orders.latest("order_id"),
+        orders.top(1, by="price"),
+        orders.top(1, by="price desc"),
+        orders.top(1, by="price", ties="keep"),
+        customers.changes(),
+        windowed.agg(n="count(*)"),
+        windowed.agg(m="count(*)"),
+        orders.window(tumbling("1 minute"), keep="2 hours").group_by("country").agg(n="count(*)"),
+        orders.group_by("country").agg(n="count(*)"),
+        App("other").topic("orders", schema="order_id bigint").where("order_id > 1"),
+    ]
+    assert len({fingerprint(one.node) for one in different}) == len(different)
+
+
+def test_a_node_that_many_read_from_is_worked_out_once(orders: Stream) -> None:
+    grown = orders
+    for _ in range(40):  # two paths each time: 2**40 of them
+        grown = grown.union(grown)
+    assert len(fingerprint(grown.node)) == 16

@@ -1,0 +1,56 @@
+"""Where something was declared."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from penstock import Stream
+from penstock.errors import DeclarationError
+from penstock.flow.place import Declaring, caller
+
+
+def line() -> int:
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def test_the_place_is_the_users_line(orders: Stream) -> None:
+    node = orders.where("amount > 1").node
+    assert node.place.line == line() - 1
+    assert Path(node.place.file).name == "test_place.py"
+
+
+def test_each_verb_of_a_chain_has_its_own_line(orders: Stream) -> None:
+    last = (
+        orders
+        .where("amount > 1")
+        .drop("tags")
+    ).node  # fmt: skip
+    assert last.place.line == line() - 2
+    assert last.input.place.line == line() - 4  # type: ignore[union-attr]
+
+
+def test_a_file_below_the_current_folder_is_shown_as_one_would_type_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent.parent)
+    assert caller().file == "flow/test_place.py"
+    monkeypatch.chdir("/")
+    monkeypatch.chdir(Path(__file__).parent.parent / "cli")
+    assert Path(caller().file).is_absolute()
+
+
+def test_a_refusal_says_place_and_verb_once() -> None:
+    with pytest.raises(DeclarationError) as refused, Declaring("where"):
+        raise DeclarationError("where: that is wrong", hint="do it right")
+    assert refused.value.message.endswith(": where: that is wrong")
+    assert refused.value.message.count("where") == 1
+    assert refused.value.hint == "do it right"
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(ZeroDivisionError), Declaring("where"):
+        raise ZeroDivisionError

@@ -1,0 +1,186 @@
+"""Declaring an app: topics, tables and views."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import App, AppSettings, Stream, Table
+from penstock.errors import DeclarationError
+from penstock.flow.plan import Changelog, Plan, Shape, Timing, Topic
+
+SECOND = 1_000_000
+SCHEMA = "order_id long not null, amount decimal(10,2), placed_at timestamp, sent_at timestamp, got_at timestamp"
+
+
+@pytest.fixture
+def app() -> App:
+    return App("shop")
+
+
+def test_the_program_of_the_product_page_works(app: App) -> None:
+    orders = app.topic(
+        "orders",
+        schema="order_id long, customer_id long, country string, amount decimal(10,2), placed_at timestamp",
+        key="order_id",
+        time="placed_at",
+        lateness="10 seconds",
+    )
+    revenue = (
+        orders.window(penstock.tumbling("1 minute")).group_by("country").agg(revenue="sum(amount)", orders="count(*)")
+    )
+    app.view("revenue_by_minute", revenue)
+    assert isinstance(revenue, Table)
+    assert [view.name for view in app.plan.views] == ["revenue_by_minute"]
+
+
+def test_a_topic_is_a_stream_with_the_timing_it_was_given(app: App) -> None:
+    stream = app.topic("orders", schema=SCHEMA, key="order_id", time="placed_at", lateness="10 seconds", partitions=4)
+    assert isinstance(stream, Stream)
+    node = stream.node
+    assert isinstance(node, Topic)
+    assert (node.name, node.key, node.partitions) == ("orders", ("order_id",), 4)
+    assert node.schema.startswith("order_id bigint not null, amount decimal(10,2)")
+    assert node.timing == Timing("placed_at", 10 * SECOND, 30 * SECOND, 600 * SECOND)
+    columns = ("order_id", "amount", "placed_at", "sent_at", "got_at")
+    assert node.shape == Shape(columns, time="placed_at")
+
+
+def test_with_three_times_the_corrected_one_is_a_column_of_its_own(app: App) -> None:
+    node = app.topic("orders", schema=SCHEMA, time="placed_at", sent="sent_at", received="got_at").node
+    assert isinstance(node, Topic)
+    assert node.timing == Timing("placed_at", sent="sent_at", received="got_at")
+    assert node.shape.time == "event_time"
+    assert node.shape.columns is not None
+    assert node.shape.columns[-1] == "event_time"
+
+
+def test_a_topic_needs_neither_key_nor_time(app: App) -> None:
+    node = app.topic("plain", schema="a int").node
+    assert isinstance(node, Topic)
+    assert (node.key, node.timing, node.shape) == ((), None, Shape(("a",)))
+
+
+def test_a_table_has_its_key(app: App) -> None:
+    table = app.table("customers", schema="id long, region string, name string", key=["region", "id"])
+    assert isinstance(table, Table)
+    assert isinstance(table.node, Changelog)
+    assert table.node.shape == Shape(("id", "region", "name"), None, ("region", "id"), retracts=True)
+
+
+def test_a_topic_that_is_declared_twice_in_the_same_way_is_the_same(app: App) -> None:
+    first = app.topic("orders", schema="a long, b string", key="a")
+    again = app.topic("orders", schema="a bigint, b string", key=["a"])
+    assert again.node is first.node
+
+
+def test_a_topic_that_is_declared_twice_in_other_ways_is_refused(app: App) -> None:
+    app.topic("orders", schema="a long", key="a")
+    with pytest.raises(DeclarationError, match=r"topic 'orders': it was declared in another way at .*test_app.py:\d+"):
+        app.topic("orders", schema="a long")
+    with pytest.raises(DeclarationError, match="table 'orders': it was declared in another way"):
+        app.table("orders", schema="a long", key="a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"schema": "a strin"}, "topic 'orders': schema: unknown type 'strin'"),
+        ({"schema": "_a string"}, "begin with '_'"),
+        ({"key": "order"}, "topic 'orders': there is no column 'order'"),
+        ({"time": "amount"}, "the event time 'amount' must be a timestamp"),
+        ({"time": "placed"}, "there is no column 'placed'"),
+        ({"time": "placed_at", "lateness": "soon"}, "lateness: 'soon' is not a duration"),
+        ({"time": "placed_at", "idle": 30}, "idle is a duration in words"),
+        ({"time": "placed_at", "sent": "sent"}, "sent: there is no column 'sent'"),
+        ({"time": "placed_at", "sent": "amount"}, "sent: 'amount' must be a timestamp"),
+        ({"time": "placed_at", "received": "got_at"}, "together with sent, which is missing"),
+        ({"lateness": "1 minute"}, "lateness needs events with a time"),
+        ({"sent": "sent_at"}, "sent needs events with a time"),
+        ({"partitions": 0}, "it cannot have 0 partitions"),
+        ({"schema": "t timestamp, s timestamp, event_time int", "time": "t", "sent": "s"}, "same name"),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_told_when_it_is_declared(
+    app: App, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DeclarationError, match=message) as refused:
+        app.topic("orders", **{"schema": SCHEMA, **arguments})
+    assert "test_app.py:" in refused.value.message
+
+
+def test_a_name_that_is_none_for_a_topic_is_refused(app: App) -> None:
+    with pytest.raises(DeclarationError, match="topic 'my orders': this is not a name for a topic"):
+        app.topic("my orders", schema="a int")
+
+
+def test_a_table_without_a_key_is_refused(app: App) -> None:
+    with pytest.raises(DeclarationError, match="table 'customers': a table needs a key"):
+        app.table("customers", schema="a int", key=())
+
+
+def test_views_are_kept_in_the_order_in_which_they_are_declared(app: App) -> None:
+    orders = app.topic("orders", schema="a int")
+    app.view("b_first", orders)
+    app.view("a_second", orders.where("a > 1"))
+    plan = app.plan
+    assert isinstance(plan, Plan)
+    assert (plan.app, [view.name for view in plan.views]) == ("shop", ["b_first", "a_second"])
+
+
+def test_two_views_of_one_name_are_refused(app: App) -> None:
+    orders = app.topic("orders", schema="a int")
+    app.view("counts", orders)
+    with pytest.raises(DeclarationError, match=r"view 'Counts': there is a view of this name already"):
+        app.view("Counts", orders)
+
+
+@pytest.mark.parametrize("name", ["by minute", "order", "penstock_views", "1st"])
+def test_a_name_that_is_none_for_a_view_is_refused(app: App, name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"view '{name}':"):
+        app.view(name, app.topic("orders", schema="a int"))
+
+
+def test_groups_without_aggregates_are_no_view(app: App) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        app.view("v", app.topic("orders", schema="a int").group_by("a"))  # type: ignore[arg-type]
+    assert refused.value.hint == "end group_by(...) with .agg(...)"
+
+
+def test_the_log_is_the_one_given_or_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG", "/data/log")
+    assert App("shop").log == Path("/data/log")
+    assert App("shop", log="elsewhere").log == Path("elsewhere")
+    monkeypatch.delenv("PENSTOCK_LOG")
+    assert App("shop").log == Path("penstock-data")
+
+
+def test_an_app_has_a_name_and_settings() -> None:
+    assert App("shop", settings=AppSettings(max_rows=10)).settings.max_rows == 10
+    with pytest.raises(DeclarationError, match=r"test_app.py:\d+: app: this is not a name for an app; found 'my shop'"):
+        App("my shop")
+    with pytest.raises(DeclarationError, match="settings are AppSettings"):
+        App("shop", settings={"max_rows": 10})  # type: ignore[arg-type]
+
+
+def test_declaring_loads_no_spark_and_reads_sql_only_when_it_is_needed() -> None:
+    program = """
+import sys
+from penstock import App, tumbling
+orders = App("shop").topic("orders", schema="a int, t timestamp", time="t")
+assert "sqlglot" not in sys.modules
+orders.where("a > 1").window(tumbling("1 minute")).group_by().agg(n="count(*)")
+assert "sqlglot" in sys.modules
+assert not {"pyspark", "py4j"} & set(sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert [name for name in penstock.__all__ if getattr(penstock, name, None) is None] == []
