@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -141,6 +142,7 @@ def checked(table: ViewTable) -> ViewTable:
     return replace(table, schema=schema)
 
 
+@lru_cache(maxsize=256)  # every epoch asks for the same views
 def _stored_view(
     number: int, name: str, building: int, schema: str, key: str | None, version: str, null_keys: int
 ) -> StoredView:

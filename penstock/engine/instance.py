@@ -11,9 +11,10 @@ After a crash the next instance takes a higher token and runs the epoch that was
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -25,14 +26,20 @@ from penstock.engine.cut import Cut
 from penstock.engine.epochs import Commit, EpochPlan
 from penstock.engine.garbage import Garbage
 from penstock.engine.inputs import open_inputs
-from penstock.engine.ledger import Ledger, app_directory, instance_name, open_ledger
+from penstock.engine.ledger import (
+    Ledger,
+    app_directory,
+    instance_name,
+    open_ledger,
+    stored_state_partitions,
+)
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.planning import Input, first_cut, next_cut, rows_in, watermark
 from penstock.engine.running import Dead, Engine, Home, Ran, Work, staged_batches
 from penstock.engine.savepoints import Savepoints
 from penstock.engine.spark import session_for
 from penstock.engine.view_copies import StoredViews
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, PenstockError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
 from penstock.flow.settings import AppSettings
@@ -40,6 +47,7 @@ from penstock.log import Log
 from penstock.log.frame import NO_TIME
 
 VIEWS_NAME = "views.sqlite"
+_LOGGER = logging.getLogger(__name__)
 Clock = Callable[[], int]
 """Microseconds since 1970."""
 
@@ -83,8 +91,9 @@ class Instance:
         self._settings = settings
         self._clock = clock
         self._reached = reached
-        partitions = settings.state_partitions or spark.sparkContext.defaultParallelism
         directory = app_directory(log.path, plan.app)
+        stored = stored_state_partitions(directory)
+        partitions = settings.state_partitions or stored or spark.sparkContext.defaultParallelism
         self._home = Home(log.path, directory, partitions)
         self._inputs: dict[str, Input] = open_inputs(log, plan)
         self._engine = Engine(session_for(spark, partitions), plan, self._inputs, self._home)
@@ -122,8 +131,14 @@ class Instance:
         document = {"cut": cut.to_document(), "accounts": {name: one.to_document() for name, one in totals.items()}}
         self._ledger.commit(Commit(work.epoch, self.token, ran.states, document, self._clock()))  # 4
         self._reached("commit")
-        self._garbage.collect()
+        self._collect_garbage()
         return self._progress(cut, accounts, time.perf_counter() - began)
+
+    def accounts(self) -> dict[str, Account]:
+        """What became of all events so far, by view."""
+        last = self._ledger.last_commit()
+        known = {} if last is None else last.document["accounts"]
+        return {view.name: Account(**known.get(view.name, {})) for view in self._plan.views}
 
     def _next_plan(self, before: Cut) -> EpochPlan | None:
         """Choose the next cut and write it down; None if it would change nothing."""
@@ -182,6 +197,13 @@ class Instance:
             seconds,
         )
 
+    def _collect_garbage(self) -> None:
+        """The epoch is committed whatever comes of this: what cannot be removed now can be later."""
+        try:
+            self._garbage.collect()
+        except PenstockError as error:
+            _LOGGER.warning("app '%s': old files could not be removed: %s", self._plan.app, error.message)
+
     # -- what is known about the plan ---------------------------------------------------------------------------------
 
     def _views(self) -> list[ViewTable]:
@@ -229,7 +251,8 @@ class Instance:
 
 
 def _cut_of(commit: Commit) -> Cut:
-    return Cut.from_document(commit.document["cut"])
+    # The number is the commit's own: a restored one has the cut of an earlier epoch.
+    return replace(Cut.from_document(commit.document["cut"]), epoch=commit.epoch)
 
 
 def _added(last: Commit | None, accounts: Mapping[str, Account]) -> dict[str, Account]:

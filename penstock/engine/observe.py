@@ -133,7 +133,7 @@ class _Tally:
         self.rows += rows.num_rows
         self._show(producers[credible], events.times[credible], append_times[credible])
         counts = np.add.reduceat(ahead, np.cumsum([0, *lengths[:-1]]), dtype=np.int64)
-        for place in np.flatnonzero(counts):
+        for place in np.flatnonzero(counts).tolist():
             batch = batches[place]
             self._set_aside(Ahead(batch.partition, int(batch.offsets[0]), batch.next_offset, int(counts[place])))
 
@@ -185,11 +185,18 @@ def _spans(headers: Headers, wanted: Mask, start: int, end: int) -> Iterator[tup
 
 def _add_rows(tally: _Tally, topic: Topic, number: int, span: tuple[int, int], timing: Timing) -> None:
     names = [name for name in (timing.column, timing.sent, timing.received) if name is not None]
-    held: list[Batch] = []
-    for batch in topic.batches({number: span[0]}, until={number: span[1]}, columns=list(dict.fromkeys(names))):
+    batches = topic.batches({number: span[0]}, until={number: span[1]}, columns=list(dict.fromkeys(names)))
+    for group in _groups(batches):
+        tally.add_batches(group, timing)
+
+
+def _groups(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
+    held, rows = list[Batch](), 0
+    for batch in batches:
         held.append(batch)
-        if len(batch) >= _TOGETHER or sum(map(len, held)) >= _TOGETHER:
-            tally.add_batches(held, timing)
-            held = []
+        rows += len(batch)
+        if rows >= _TOGETHER:
+            yield held
+            held, rows = [], 0
     if held:
-        tally.add_batches(held, timing)
+        yield held

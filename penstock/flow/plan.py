@@ -33,13 +33,15 @@ class Shape:
 
     `columns` is None behind a `map` without a schema: they are known when the app starts. `time` is the column with the
     event time. `key` names the columns that no two rows share, None where there are none such (a stream). `retracts`
-    says whether rows may be taken back later.
+    says whether rows may be taken back later. `time_is_end` says that the time is the end of a window, which is itself
+    not part of it: the row belongs to the moment before.
     """
 
     columns: tuple[str, ...] | None
     time: str | None = None
     key: tuple[str, ...] | None = None
     retracts: bool = False
+    time_is_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

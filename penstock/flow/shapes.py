@@ -28,6 +28,7 @@ def selected(shape: Shape, columns: Sequence[Named], *, rest: bool = False, with
         time=None if shape.time is None else name_of(shape.time),
         key=key if shape.key is not None and len(key) == len(shape.key) else None,
         retracts=shape.retracts,
+        time_is_end=shape.time_is_end,
     )
 
 
@@ -37,7 +38,8 @@ def mapped(shape: Shape, columns: Sequence[str] | None) -> Shape:
         return replace(shape, columns=None)
     check_columns(columns)
     key = shape.key if shape.key is not None and all(name in columns for name in shape.key) else None
-    return Shape(tuple(columns), shape.time if shape.time in columns else None, key, shape.retracts)
+    time = shape.time if shape.time in columns else None
+    return Shape(tuple(columns), time, key, shape.retracts, shape.time_is_end)
 
 
 def united(shapes: Sequence[Shape]) -> Shape:
@@ -51,19 +53,22 @@ def united(shapes: Sequence[Shape]) -> Shape:
                 hint="make them equal with select(...)",
             )
     columns = None if any(shape.columns is None for shape in shapes) else first.columns
-    time = first.time if all(shape.time == first.time for shape in shapes) else None
-    return Shape(columns, time, None, any(shape.retracts for shape in shapes))
+    same_time = all((shape.time, shape.time_is_end) == (first.time, first.time_is_end) for shape in shapes)
+    time = first.time if same_time else None
+    return Shape(columns, time, None, any(shape.retracts for shape in shapes), first.time_is_end)
 
 
 def ranked(shape: Shape, per: tuple[str, ...], ties: Ties) -> Shape:
     check_free(shape.columns or (), (RANK,), "top adds one")
     columns = None if shape.columns is None else (*shape.columns, RANK)
-    return Shape(columns, shape.time, (*per, RANK) if ties == "break" else None, retracts=True)
+    key = (*per, RANK) if ties == "break" else None
+    return Shape(columns, shape.time, key, retracts=True, time_is_end=shape.time_is_end)
 
 
 def changed(shape: Shape) -> Shape:
     check_free(shape.columns or (), (CHANGE,), "changes adds one")
-    return Shape(None if shape.columns is None else (*shape.columns, CHANGE), shape.time)
+    columns = None if shape.columns is None else (*shape.columns, CHANGE)
+    return Shape(columns, shape.time, time_is_end=shape.time_is_end)
 
 
 def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: Sequence[Named]) -> Shape:
@@ -81,7 +86,10 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
             )
     columns = (*names, *WINDOW_COLUMNS, *made)
     check_columns(columns)
-    return Shape(columns, "window_end", (*names, *_of_window(windowing)), retracts=True)
+    key = (*names, *_of_window(windowing))
+    return Shape(
+        columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding)
+    )
 
 
 def _of_window(windowing: Windowing) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -43,8 +44,12 @@ UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp"}
 class Log:
     """An open log. Use it as a context manager, or call `close`. Safe for many threads; reopen it after a fork."""
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open the log in a folder, or begin one. `clock` tells the seconds since 1970 with which appends are stamped."""
         self.path = Path(path)
+        self._clock = clock
         self._files: Files = Disk()
         self._process = os.getpid()
         self._guard = threading.RLock()
@@ -96,7 +101,7 @@ class Log:
                 if not NAME_PATTERN.fullmatch(name) or name not in self.topics():
                     raise self._unknown_topic(name)
                 with disk_errors(f"topic '{name}'"):
-                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog)
+                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog, self._clock)
             return self._topics[name]
 
     def topics(self) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -58,10 +59,11 @@ Start = int | str | datetime | Mapping[int, int]
 class Topic:
     """A topic of an open log. Made by `Log.topic` and `Log.create_topic`; safe to use from many threads."""
 
-    def __init__(self, files: Files, directory: Path, catalog: Catalog) -> None:
+    def __init__(self, files: Files, directory: Path, catalog: Catalog, clock: Callable[[], float] = time.time) -> None:
         self._files = files
         self._directory = directory
         self._catalog = catalog
+        self._clock = clock
         self._guard = threading.Lock()
         self._load()
         self._partitions: dict[int, Partition] = {}
@@ -467,7 +469,7 @@ class Topic:
                 self._remove_draft()
             if number not in self._writers:
                 with disk_errors(partition.where):
-                    self._writers[number] = PartitionWriter(partition, self, self._writer_settings())
+                    self._writers[number] = PartitionWriter(partition, self, self._writer_settings(), clock=self._clock)
             return self._writers[number]
 
     def _remove_draft(self) -> None:

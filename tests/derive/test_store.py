@@ -98,7 +98,7 @@ def frozen(value: object) -> object:
     if isinstance(value, list):
         return ("list", *map(frozen, value))
     if isinstance(value, dict):
-        return ("dict", *((name, frozen(one)) for name, one in value.items()))
+        return ("dict", *((name, frozen(value[name])) for name in sorted(value)))
     return (type(value).__name__, value if value != 0 else 0)
 
 

@@ -74,9 +74,7 @@ class _Job:
         return [F.expr(key.expression).alias(name) for key, name in zip(self.node.keys, self.keys, strict=True)]
 
     def moment(self) -> Column:
-        time = self.node.input.shape.time
-        assert time is not None
-        return moment(time)
+        return moment(self.node.input.shape)
 
     def state(self, role: str) -> str:
         return self.graph.state_name(self.node, role)

@@ -73,7 +73,8 @@ def source(graph: Graph, node: flow.Source) -> DataFrame:
 def _reading(what: _Source) -> InArrow:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors():
-            number = next(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
+            # All of the input is taken: Spark ends a worker that has left some, and starting one takes a second.
+            number = max(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
             reader = _Reader(what, assignment(), number)
             yield from evened(reader.rows())
             reader.finish()

@@ -40,8 +40,7 @@ def latest(graph: Graph, rows: DataFrame, node: flow.Latest) -> DataFrame:
     time = node.input.shape.time
     if WEIGHT in rows.columns:
         return _latest_of_changes(graph, rows, node, time)
-    at = moment(time) if time else F.lit(0).cast("long")
-    return _newest(graph, rows.withColumn(MOMENT, at), node, node.key)
+    return _newest(graph, rows.withColumn(MOMENT, moment(node.input.shape)), node, node.key)
 
 
 def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...]) -> DataFrame:
@@ -101,12 +100,11 @@ def _kind_of_value(rows: DataFrame, name: str):  # type: ignore[no-untyped-def]
 
 
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
-    time = node.input.shape.time
     place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
     names = columns_of_rows(rows)
     rows = rows.select(
         *map(quoted, [*names, *place]),
-        (moment(time) if time else F.lit(0).cast("long")).alias(MOMENT),
+        moment(node.input.shape).alias(MOMENT),
         weight_of(rows).cast("long").alias(COUNT),
     )
     together = graph.brought_together(rows, list(node.columns))

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import quoted
 from penstock.engine.operators.windows import WindowOrder
-from penstock.flow.plan import Hopping, Tumbling, Windowing
+from penstock.flow.plan import Hopping, Shape, Tumbling, Windowing
 
 DAY = 86_400_000_000
 HOUR = 3_600_000_000
@@ -19,9 +19,12 @@ LONGEST_SHIFT = 25 * HOUR
 NO_MOMENT = -(2**62)
 
 
-def moment(time: str) -> Column:
-    """The event time in microseconds since 1970."""
-    return F.coalesce(F.unix_micros(F.col(quoted(time))), F.lit(NO_MOMENT))
+def moment(shape: Shape) -> Column:
+    """The event time of rows in microseconds since 1970; 0 where they have none."""
+    if shape.time is None:
+        return F.lit(0).cast("long")
+    at = F.coalesce(F.unix_micros(F.col(quoted(shape.time))), F.lit(NO_MOMENT))
+    return at - F.lit(1) if shape.time_is_end else at
 
 
 def order_of(windowing: Windowing) -> WindowOrder:

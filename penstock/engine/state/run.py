@@ -89,7 +89,10 @@ def store_run(directory: Path, folder: str, prefix: str, run: Run) -> RunFile:
         writer.write_batch(run.batch)
     content = sink.getvalue()
     place = directory / folder
-    place.mkdir(parents=True, exist_ok=True)
+    if not place.is_dir():
+        place.mkdir(parents=True, exist_ok=True)
+        for made in (place.parent, place.parent.parent):
+            _sync_folder(made)
     path = place / f"{prefix}-{secrets.token_hex(4)}.arrow"
     draft = path.with_suffix(".tmp")
     with draft.open("wb") as file:

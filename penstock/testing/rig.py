@@ -1,0 +1,187 @@
+"""The rig: an app that runs only when a test says so, on a clock that only the test moves.
+
+    with Rig(app) as rig:
+        rig.append("orders", [{"order_id": 1, "amount": 5, "placed_at": "2024-05-01 10:00:00"}])
+        rig.advance("1 minute")
+        rig.run()
+        assert rig.view("revenue") == [...]
+
+The rig is a real log, a real engine and a real view store in a folder of their own. Starting Spark takes some seconds; a
+test run starts it once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.derive.query import query
+from penstock.log import Log, Topic
+from penstock.units import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.app import App
+    from penstock.engine.accounts import Account
+    from penstock.engine.instance import Instance, Progress
+    from penstock.log.producer import Producer
+
+Step = Literal["plan", "run", "publish", "commit"]
+DEFAULT_START = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+# A run that has not come to rest after so many epochs never will.
+MOST_EPOCHS = 10_000
+
+
+class Crash(Exception):  # noqa: N818 - it is not an error: the test asked for it
+    """The instance died where the test had said. `rig.restart()` begins the next one."""
+
+
+class Rig:
+    """An app under test. Every method that is not about looking may be called at any time, in any order.
+
+    `start` is what the clock shows at first; event times may be anything. `spark` is a session to use; without one, the
+    running session is used, or a small one is started.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        start: datetime = DEFAULT_START,
+        spark: SparkSession | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        from penstock.engine.spark import start_spark
+
+        self.app = app
+        self.now = start
+        self._own_folder = folder is None
+        self._folder = Path(folder or tempfile.mkdtemp(prefix="penstock-rig-"))
+        self._spark = spark or start_spark(app.name, "local[2]")
+        self._crash_at: Step | None = None
+        self._producers: dict[str, Producer] = {}
+        self.log = Log(self._folder, clock=lambda: self.now.timestamp())
+        self._instance: Instance | None = None
+        self.restart()
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, topic: str, rows: Sequence[Mapping[str, Any]], *, producer: str | None = None, deleted: bool = False
+    ) -> None:
+        """Append events now, as a producer of this name or as nobody. `deleted`: rows that delete their key."""
+        opened = self.log.topic(topic)
+        marks = [True] * len(rows) if deleted else None
+        if producer is None:
+            opened.append(list(rows), deleted=marks)
+        else:
+            self.producer(producer).append(opened, list(rows), deleted=marks)
+
+    def producer(self, name: str) -> Producer:
+        """A named producer, to append or to promise with."""
+        if name not in self._producers:
+            self._producers[name] = self.log.producer(name)
+        return self._producers[name]
+
+    def topic(self, name: str) -> Topic:
+        return self.log.topic(name)
+
+    def advance(self, duration: str) -> None:
+        """Move the clock."""
+        self.now += timedelta(seconds=parse_duration(duration))
+
+    def step(self) -> Progress | None:
+        """Run one epoch; None if there was nothing to do."""
+        assert self._instance is not None, "the app has crashed: call restart() first"
+        try:
+            return self._instance.step()
+        except Crash:
+            self._stop()
+            raise
+
+    def run(self) -> int:
+        """Run epochs until nothing is left to do; how many there were."""
+        for epochs in range(MOST_EPOCHS):
+            if self.step() is None:
+                return epochs
+        raise AssertionError(f"the app has not come to rest after {MOST_EPOCHS} epochs")
+
+    def crash_at(self, step: Step) -> None:
+        """Let the next epoch die right after this step. It raises `Crash`."""
+        self._crash_at = step
+
+    def restart(self, app: App | None = None) -> None:
+        """Begin a new instance, of the same program or of a changed one. One that runs is replaced, not stopped."""
+        from penstock.engine.instance import Instance
+
+        if app is not None:
+            self.app = app
+        self._stop()
+        self._crash_at = None
+        self._instance = Instance(
+            self.app.plan, self.log, self.app.settings, self._spark, clock=self._clock, reached=self._reached
+        )
+
+    # -- what can be seen ---------------------------------------------------------------------------------------------
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """The rows of a query over the views."""
+        with query(self.views_path, sql, parameters) as answer:
+            return [dict(zip(answer.columns, row, strict=True)) for row in answer]
+
+    def view(self, name: str) -> list[dict[str, Any]]:
+        """All rows of a view, sorted."""
+        return sorted(self.query(f"SELECT * FROM {name}"), key=lambda row: [_sortable(one) for one in row.values()])
+
+    def account(self, view: str) -> Account:
+        """What became of the events on their way to a view, so far."""
+        assert self._instance is not None
+        return self._instance.accounts()[view]
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """All rows of a topic, such as `<app>.dead`; none if it does not exist."""
+        if topic not in self.log.topics():
+            return []
+        rows: list[dict[str, Any]] = self.log.topic(topic).read().to_pylist()
+        return rows
+
+    @property
+    def views_path(self) -> Path:
+        return self._folder / "apps" / self.app.name / "views.sqlite"
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._stop()
+        self.log.close()
+        if self._own_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _stop(self) -> None:
+        if self._instance is not None:
+            self._instance.close()
+            self._instance = None
+
+    def _clock(self) -> int:
+        return int(self.now.timestamp() * 1_000_000)
+
+    def _reached(self, step: str) -> None:
+        if step == self._crash_at:
+            self._crash_at = None
+            raise Crash(f"after step '{step}'")
+
+
+def _sortable(value: object) -> tuple[str, Any]:
+    return (type(value).__name__, value if not isinstance(value, dict | list) else str(value))
+
