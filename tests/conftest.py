@@ -63,6 +63,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("penstock tests")
+        # As in an app: with TCP sockets every Python task waits 40 ms for a delayed acknowledgement.
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.driver.memory", "4g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")

@@ -46,16 +46,17 @@ class Catalog:
         return view
 
     def declare(self, table: ViewTable, *, building: bool) -> None:
-        """Make what is missing. `building`: another version than the one that readers see is made beside it."""
+        """Make what is missing. `building`: what readers do not see as it is, is made where they do not see it."""
         live, unfinished = self._live.get(table.name.lower()), self._building.get(table.name.lower())
         if live is not None and _same(live.table, table):
             if unfinished is not None:
                 self._remove(unfinished)
-        elif live is None:
+        elif live is None and not building:
             if unfinished is not None:
                 self._remove(unfinished)
             self._add(table, building=False)
         elif not building:
+            assert live is not None
             raise DeclarationError(
                 f"view '{table.name}': it is there with {_difference(live.table, table)}",
                 hint="build it beside the old one and swap them, or drop it first",
@@ -71,7 +72,8 @@ class Catalog:
         if built is None:
             names = [each.name for each in self.building()]
             raise DeclarationError(f"view '{name}': no other version of it is being built; there is {_named(names)}")
-        self._remove(self._live[name.lower()])
+        if name.lower() in self._live:
+            self._remove(self._live[name.lower()])
         shown = replace(built, building=False)
         self._connection.execute("UPDATE penstock_views SET building = 0 WHERE number = ?", (shown.number,))
         self._connection.execute(layout.create_sql_view(shown))

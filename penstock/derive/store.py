@@ -82,9 +82,9 @@ class ViewStore:
     def declare(self, views: Sequence[ViewTable], *, building: bool = False) -> None:
         """Make what is missing of these views; those that are there as declared stay as they are.
 
-        With `building`, a view that is there in another form is made a second time beside it, empty and hidden: changes
-        go to the new one from then on, and readers see the old one until `apply(..., swap=[name])`. One that was being
-        built in yet another form is thrown away.
+        With `building`, a view that is not there in this form is made empty and hidden: changes go to the new one from
+        then on, and readers see the old one, or none, until `apply(..., swap=[name])`. One that was being built in yet
+        another form is thrown away.
         """
         tables = [checked(view) for view in views]
         with self._change():

@@ -17,36 +17,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.contracts import ViewChanges, ViewTable
-from penstock.derive.store import ViewStore
-from penstock.engine.accounts import Account, account, meters
+from penstock.contracts import ViewChanges
+from penstock.engine.accounts import Account
 from penstock.engine.cut import Cut
+from penstock.engine.dead import MOST_ROUNDS, find_dead
 from penstock.engine.epochs import Commit, EpochPlan
+from penstock.engine.failures import FAILURES, plain_failure
 from penstock.engine.garbage import Garbage
-from penstock.engine.inputs import open_inputs
-from penstock.engine.ledger import (
-    Ledger,
-    app_directory,
-    instance_name,
-    open_ledger,
-    stored_state_partitions,
-)
+from penstock.engine.line import Line
 from penstock.engine.operators.contract import WEIGHT
-from penstock.engine.planning import Input, first_cut, next_cut, rows_in, watermark
-from penstock.engine.running import Dead, Engine, Home, Ran, Work, staged_batches
-from penstock.engine.savepoints import Savepoints
-from penstock.engine.spark import session_for
-from penstock.engine.view_copies import StoredViews
-from penstock.errors import DamagedError, PenstockError
+from penstock.engine.planning import next_cut, rows_in, watermark
+from penstock.engine.running import Dead, Ran, Work, staged_batches
+from penstock.engine.side_topics import dead_rows, dead_topic, late_rows, late_topic, store_aside
+from penstock.engine.start import Started, start
+from penstock.errors import PenstockError, RowError
 from penstock.flow import plan as flow
-from penstock.flow.fingerprint import fingerprint
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.frame import NO_TIME
 
-VIEWS_NAME = "views.sqlite"
 _LOGGER = logging.getLogger(__name__)
 Clock = Callable[[], int]
 """Microseconds since 1970."""
@@ -58,7 +50,10 @@ def wall_clock() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time."""
+    """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
+
+    `building` says that views that changed are being built again; the others stand still meanwhile.
+    """
 
     epoch: int
     rows: int
@@ -66,14 +61,15 @@ class Progress:
     watermark: int | None
     late: int
     dead: int
+    building: bool
     seconds: float
 
 
 class Instance:
     """One instance of an app. `step` runs an epoch; use it as a context manager, or call `close`.
 
-    `reached` is called with the name of each step when it is done ('plan', 'run', 'publish', 'commit'): tests crash
-    there.
+    `rebuild` builds all views again from the log. `reached` is called with the name of each step when it is done ('plan',
+    'run', 'publish', 'commit'): tests crash there.
     """
 
     def __init__(
@@ -84,164 +80,153 @@ class Instance:
         spark: SparkSession,
         *,
         clock: Clock = wall_clock,
+        rebuild: bool = False,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
-        self._plan = plan
         self._log = log
         self._settings = settings
         self._clock = clock
         self._reached = reached
-        directory = app_directory(log.path, plan.app)
-        stored = stored_state_partitions(directory)
-        partitions = settings.state_partitions or stored or spark.sparkContext.defaultParallelism
-        self._home = Home(log.path, directory, partitions)
-        self._inputs: dict[str, Input] = open_inputs(log, plan)
-        self._engine = Engine(session_for(spark, partitions), plan, self._inputs, self._home)
-        views = self._views()  # fails, if anything is wrong with the plan, before anybody is replaced
-        self._producer = log.producer(instance_name(plan.app))
-        self.token = self._producer.epoch
-        self._ledger: Ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=clock())
-        self._ledger.take_over(self.token)
-        Savepoints(self._ledger, StoredViews(directory, plan.app)).finish_restore(self.token, restored_at=clock())
-        self._garbage = Garbage(self._ledger)
-        self._store = ViewStore(directory / VIEWS_NAME)
-        self._check_store(self._store.take_over(plan.app, self.token))
-        self._store.declare(views)
+        self._app: Started = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
+        self._garbage = Garbage(self._app.ledger)
+
+    @property
+    def token(self) -> int:
+        return self._app.token
+
+    def accounts(self) -> dict[str, Account]:
+        """What became of all events so far, by view."""
+        return dict(self._app.main.accounts)
 
     # -- one epoch ----------------------------------------------------------------------------------------------------
 
     def step(self) -> Progress | None:
         """Run the next epoch; None if there is nothing to do."""
         began = time.perf_counter()
-        last = self._ledger.last_commit()
-        before = first_cut(self._inputs, self._clock()) if last is None else _cut_of(last)
-        plan = self._ledger.pending_plan() or self._next_plan(before)  # 1
+        line = self._app.building or self._app.main
+        plan = self._planned(line)  # 1
         if plan is None:
             return None
         self._reached("plan")
-        cut = Cut.from_document(plan.document["cut"])
-        states = {} if last is None else last.states
-        work = Work(plan.epoch, self.token, before, cut, states, plan.document["dead"])
-        ran = self._engine.run(work)  # 2
+        cut = replace(Cut.from_document(plan.document["cut"]), epoch=plan.epoch)
+        work = Work(plan.epoch, self.token, line.cut, cut, line.states, plan.document["dead"])
+        work, ran = self._ran(line, work)  # 2
         self._reached("run")
-        accounts = self._accounts(ran)
-        totals = _added(last, accounts)
-        self._publish(work, ran, totals)  # 3
+        moved = line.moved(cut, ran)
+        after = self._app.moved(moved)
+        self._publish(work, ran, line, after)  # 3
         self._reached("publish")
-        document = {"cut": cut.to_document(), "accounts": {name: one.to_document() for name, one in totals.items()}}
-        self._ledger.commit(Commit(work.epoch, self.token, ran.states, document, self._clock()))  # 4
+        self._commit(work, after)  # 4
         self._reached("commit")
-        self._collect_garbage()
-        return self._progress(cut, accounts, time.perf_counter() - began)
+        self._app = after
+        return self._progress(work, line, line.epoch_accounts(ran), time.perf_counter() - began)
 
-    def accounts(self) -> dict[str, Account]:
-        """What became of all events so far, by view."""
-        last = self._ledger.last_commit()
-        known = {} if last is None else last.document["accounts"]
-        return {view.name: Account(**known.get(view.name, {})) for view in self._plan.views}
+    # -- 1 plan -------------------------------------------------------------------------------------------------------
 
-    def _next_plan(self, before: Cut) -> EpochPlan | None:
-        """Choose the next cut and write it down; None if it would change nothing."""
-        cut = next_cut(self._log, self._inputs, before, self._settings, now=self._clock())
-        if not rows_in(cut) and not self._closes_something(before, cut):
+    def _planned(self, line: Line) -> EpochPlan | None:
+        """The plan of the next epoch, on disk: one that was not committed, or a new one. None if nothing is to do."""
+        pending = self._app.ledger.pending_plan()
+        building = self._app.building is not None
+        if pending is not None and pending.document.get("building", False) == building:
+            return pending
+        epoch = self._app.ledger.last_epoch() + 1
+        cut = next_cut(
+            self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=self._app.until(line)
+        )
+        if not building and not rows_in(cut) and not _closes_something(line, cut):
             return None
-        dead: Dead = {}
-        plan = EpochPlan(cut.epoch, self.token, {"cut": cut.to_document(), "dead": dead})
-        self._ledger.write_plan(plan)
+        document = {"cut": cut.to_document(), "dead": {}, "building": building}
+        plan = EpochPlan(epoch, self.token, document)
+        self._app.ledger.write_plan(plan)
         return plan
 
-    def _closes_something(self, before: Cut, cut: Cut) -> bool:
-        """Whether a window may end because time has moved on, though nothing has come in."""
-        for state in self._engine.built().states.values():
-            then, now = watermark(before, state.sources), watermark(cut, state.sources)
-            if now > then and then < self._last_end(cut, state.sources, _longest(state.node)):
-                return True
-        return False
+    # -- 2 run --------------------------------------------------------------------------------------------------------
 
-    def _last_end(self, cut: Cut, sources: tuple[str, ...], longest: int) -> int:
-        """No window that holds an event so far ends later than this."""
-        times = [time.producers.values() for name in sources if (time := cut.sources[name].time) is not None]
-        newest = max((clock.max_time for clocks in times for clock in clocks), default=NO_TIME)
-        return newest if newest == NO_TIME else newest + longest
+    def _ran(self, line: Line, work: Work) -> tuple[Work, Ran]:
+        """Run the epoch; without rows that make it fail, which are written into its plan first."""
+        where = f"app '{line.plan.app}', epoch {work.epoch}"
+        for _ in range(MOST_ROUNDS):
+            try:
+                return work, line.engine.run(work)
+            except FAILURES as error:
+                failure = plain_failure(error, where)
+                if type(failure) is not PenstockError:
+                    raise failure from error
+                work = self._without_dead(line, work, failure)
+        raise PenstockError(f"{where}: it fails again and again, on other rows each time")
 
-    def _publish(self, work: Work, ran: Ran, totals: Mapping[str, Account]) -> None:
+    def _without_dead(self, line: Line, work: Work, failure: PenstockError) -> Work:
+        dead = find_dead(line.engine, line.plan, work)
+        if dead == work.dead:
+            raise failure  # no row is to blame
+        if self._settings.dead == "stop":
+            raise RowError(_first_of(dead), hint='mend the program, or let it go on: AppSettings(dead="set aside")')
+        building = self._app.building is not None
+        document = {"cut": work.cut.to_document(), "dead": dead, "building": building}
+        self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, document))
+        return replace(work, dead=dead)
+
+    # -- 3 publish ----------------------------------------------------------------------------------------------------
+
+    def _publish(self, work: Work, ran: Ran, line: Line, after: Started) -> None:
+        if self._app.building is None:  # what is built again was set aside when it was first read
+            store_aside(self._log, self._app.producer, work.epoch, self._aside(work, ran, line))
         changes = {
             name: [ViewChanges.of(batch, weight=WEIGHT) for batch in staged_batches(paths)]
             for name, paths in ran.staged.items()
         }
-        self._store.apply(work.epoch, self.token, changes, facts=self._facts(work.cut, totals))
+        swapped = self._app.built if self._app.building is not None and after.building is None else ()
+        self._app.store.apply(work.epoch, self.token, changes, facts=_facts(after.main), swap=swapped)
 
-    def _facts(self, cut: Cut, totals: Mapping[str, Account]) -> dict[str, Any]:
-        return {
-            "views": {
-                view.name: {
-                    "watermark": _instant(self._watermark_of(cut, view.node)),
-                    "events": totals[view.name].counted,
-                    **totals[view.name].to_document(),
-                }
-                for view in self._plan.views
-            }
-        }
+    def _aside(self, work: Work, ran: Ran, line: Line) -> dict[str, pa.RecordBatch]:
+        """The rows that are in no view, by the topic where they are kept."""
+        aside = {dead_topic(line.plan.app): dead_rows(ran.dead)}
+        for state in line.engine.built().states.values():
+            if not ran.state_counts.get(state.name, {}).get("late"):
+                continue
+            places: dict[str, dict[int, list[int]]] = {}
+            for row in line.engine.late(work, state.node):
+                places.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
+            for topic, offsets in places.items():
+                rows = late_rows(
+                    line.inputs[topic].topic,
+                    offsets,
+                    late_for=_views_of(line.plan, state.node),
+                    watermark=watermark(work.before, state.sources),
+                )
+                known = aside.get(late_topic(topic))
+                aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])
+        return aside
 
-    def _progress(self, cut: Cut, accounts: Mapping[str, Account], seconds: float) -> Progress:
-        ends = {name: one.topic.ends() for name, one in self._inputs.items()}
-        lag = sum(ends[name][number] - end for name, one in cut.sources.items() for number, end in one.ends.items())
-        marks = [mark for view in self._plan.views if (mark := self._watermark_of(cut, view.node)) != NO_TIME]
+    # -- 4 commit -----------------------------------------------------------------------------------------------------
+
+    def _commit(self, work: Work, after: Started) -> None:
+        self._app.ledger.commit(Commit(work.epoch, self.token, after.states(), after.to_document(), self._clock()))
+        try:
+            self._garbage.collect()
+        except PenstockError as error:  # the epoch is committed whatever comes of this
+            _LOGGER.warning("app '%s': old files could not be removed: %s", after.main.plan.app, error.message)
+
+    def _progress(self, work: Work, line: Line, accounts: Mapping[str, Account], seconds: float) -> Progress:
+        ends = {name: one.topic.ends() for name, one in line.inputs.items()}
+        cuts = work.cut.sources.items()
+        lag = sum(ends[name][number] - end for name, one in cuts for number, end in one.ends.items())
+        marks = [time.watermark for _, one in cuts if (time := one.time) is not None and time.watermark != NO_TIME]
         return Progress(
-            cut.epoch,
-            rows_in(cut),
+            work.epoch,
+            rows_in(work.cut),
             lag,
             min(marks, default=None),
             sum(one.late for one in accounts.values()),
             max((one.dead for one in accounts.values()), default=0),
+            self._app.building is not None,
             seconds,
         )
-
-    def _collect_garbage(self) -> None:
-        """The epoch is committed whatever comes of this: what cannot be removed now can be later."""
-        try:
-            self._garbage.collect()
-        except PenstockError as error:
-            _LOGGER.warning("app '%s': old files could not be removed: %s", self._plan.app, error.message)
-
-    # -- what is known about the plan ---------------------------------------------------------------------------------
-
-    def _views(self) -> list[ViewTable]:
-        schemas = self._engine.built().views
-        return [
-            ViewTable(view.name, schemas[view.name], view.node.shape.key, fingerprint(view.node))
-            for view in self._plan.views
-        ]
-
-    def _accounts(self, ran: Ran) -> dict[str, Account]:
-        state_of = {}
-        for state in self._engine.built().states.values():
-            if "events" in ran.state_counts.get(state.name, {}):
-                state_of[state.node] = state.name
-        return {
-            view.name: account(
-                view.name, meters(view.node, state_of), ran.source_counts, ran.state_counts, ran.added
-            )
-            for view in self._plan.views
-        }
-
-    def _watermark_of(self, cut: Cut, node: flow.Node) -> int:
-        from penstock.engine.build.graph import timed_sources
-
-        return watermark(cut, timed_sources(node))
-
-    def _check_store(self, applied: int) -> None:
-        last = self._ledger.last_epoch()
-        if applied < last:
-            raise DamagedError(
-                f"app '{self._plan.app}': its views are at epoch {applied}, behind its state at epoch {last}",
-                hint="restore a savepoint, or build everything again from the log: penstock run --rebuild",
-            )
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        self._store.close()
+        self._app.store.close()
 
     def __enter__(self) -> Instance:
         return self
@@ -250,26 +235,52 @@ class Instance:
         self.close()
 
 
-def _cut_of(commit: Commit) -> Cut:
-    # The number is the commit's own: a restored one has the cut of an earlier epoch.
-    return replace(Cut.from_document(commit.document["cut"]), epoch=commit.epoch)
+def _closes_something(line: Line, cut: Cut) -> bool:
+    """Whether a window may end because time has moved on, though nothing has come in."""
+    for state in line.engine.built().states.values():
+        then, now = watermark(line.cut, state.sources), watermark(cut, state.sources)
+        if now > then and then < _last_end(cut, state.sources, _longest(state.node)):
+            return True
+    return False
 
 
-def _added(last: Commit | None, accounts: Mapping[str, Account]) -> dict[str, Account]:
-    before = {} if last is None else last.document["accounts"]
-    return {name: Account(**before.get(name, {})) + one for name, one in accounts.items()}
+def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
+    """No window that holds an event so far ends later than this."""
+    times = [time.producers.values() for name in sources if (time := cut.sources[name].time) is not None]
+    newest = max((clock.max_time for clocks in times for clock in clocks), default=NO_TIME)
+    return newest if newest == NO_TIME else newest + longest
 
 
 def _longest(node: flow.Node) -> int:
-    """How long after an event a window that holds it can end."""
+    """How long after an event a window that holds it can end, with all windows that its answers are in."""
+    below = max((_longest(one) for one in flow.inputs(node)), default=0)
     windowing = node.windowing if isinstance(node, flow.Aggregate) else None
     if windowing is None:
-        return 0
+        return below
     window = windowing.window
     if isinstance(window, flow.Session):
-        return window.gap
+        return below + window.gap
     day = 86_400_000_000 if isinstance(window, flow.Tumbling | flow.Hopping) and window.zone else 0
-    return window.size + day
+    return below + window.size + day
+
+
+def _views_of(plan: flow.Plan, node: flow.Node) -> str:
+    """The views that a node is part of."""
+    names = [view.name for view in plan.views if node in flow.nodes(flow.Plan(plan.app, (view,)))]
+    return ", ".join(names)
+
+
+def _facts(line: Line) -> dict[str, Any]:
+    return {
+        "views": {
+            view.name: {
+                "watermark": _instant(line.watermark_of(view.node)),
+                "events": line.accounts.get(view.name, Account()).counted,
+                **line.accounts.get(view.name, Account()).to_document(),
+            }
+            for view in line.plan.views
+        }
+    }
 
 
 def _instant(moment: int) -> str | None:
@@ -278,3 +289,10 @@ def _instant(moment: int) -> str | None:
     if moment == NO_TIME:
         return None
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()
+
+
+def _first_of(dead: Dead) -> str:
+    topic, partitions = next(iter(dead.items()))
+    partition, offsets = next(iter(partitions.items()))
+    offset, why = next(iter(offsets.items()))
+    return f"topic '{topic}', partition {partition}, offset {offset}: {why}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.engine.cut import Backlog, Cut, SourceCut, admit_all, backlogs
 from penstock.engine.observe import observe
@@ -47,18 +47,33 @@ def next_cut(
     settings: AppSettings,
     *,
     now: int,
-    until: Mapping[str, Mapping[int, int]] | None = None,
+    until: Mapping[str, SourceCut] | None = None,
 ) -> Cut:
-    """The cut after `before`: as far as the limits allow, and not beyond `until`."""
+    """The cut after `before`: as far as the limits allow.
+
+    Of a source that is in `until` it goes no further than that, neither in rows nor in time, and once it has all the
+    rows it has the same time.
+    """
+    bounds = until or {}
     found = backlogs({name: (one.topic, before.sources[name].ends) for name, one in inputs.items()})
-    if until is not None:
-        found = {name: Backlog(one.topic, one.starts, until[name]) for name, one in found.items()}
+    found = {
+        name: Backlog(one.topic, one.starts, bounds[name].ends) if name in bounds else one
+        for name, one in found.items()
+    }
     ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
     sources = {}
     for name, one in inputs.items():
-        caught_up = all(ends[name][number] >= end for number, end in found[name].ends.items())
-        sources[name] = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
+        reached = all(ends[name][number] >= end for number, end in found[name].ends.items())
+        caught_up = reached and name not in bounds
+        cut = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
+        sources[name] = _bounded(cut, bounds[name], reached=reached) if name in bounds else cut
     return Cut(before.epoch + 1, now, sources)
+
+
+def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
+    if reached or cut.time is None or bound.time is None:
+        return replace(cut, time=bound.time if reached else cut.time)
+    return replace(cut, time=replace(cut.time, watermark=min(cut.time.watermark, bound.time.watermark)))
 
 
 def _source_cut(

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build.app import Built, build
+from penstock.engine.build.graph import Graph, timed_sources
+from penstock.engine.build.suspects import find_failing, find_late, needs_everything, reached
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
+from penstock.engine.failures import FAILURES, reason
 from penstock.engine.planning import Input, rows_in, watermark
 from penstock.engine.source_read import plan_splits
 from penstock.engine.source_topic import Place
@@ -86,24 +89,73 @@ class Engine:
 
     def run(self, work: Work) -> Ran:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
-        large = rows_in(work.cut) > SMALL_ROWS
-        tasks = self._partitions * (TASKS_PER_PARTITION if large else 1)
+        tasks = self._source_tasks(work)
         built = self.built(tasks)
+        staging, staged = self._collected(built.epoch, work, tasks)
+        return self._gathered(built, staged, staging, tasks)
+
+    def failing(self, work: Work) -> list[dict[str, Any]]:
+        """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
+        graph = self._probing(work)
+        return self._found(find_failing(graph, self._plan), work, graph.source_tasks)
+
+    def late(self, work: Work, node: flow.Node) -> list[dict[str, Any]]:
+        """The rows of an epoch that came too late for a node: `_topic`, `_partition`, `_offset`."""
+        graph = self._probing(work)
+        frame = find_late(graph, node, watermark(work.before, timed_sources(node)))
+        return self._found(frame, work, graph.source_tasks)
+
+    def fails(self, work: Work, topic: str, span: tuple[int, int, int]) -> str | None:
+        """Why a run without state fails over these rows alone (partition, start, end); None if it does not."""
+        graph = self._probing(work)
+        frames = reached(graph, self._plan)
+        try:
+            for frame in frames:
+                self._collected(frame.groupBy().count(), work, graph.source_tasks, only=(topic, span))
+        except FAILURES as error:
+            return reason(error)
+        return None
+
+    def _probing(self, work: Work) -> Graph:
+        return Graph(
+            self._spark,
+            self._partitions,
+            self._source_tasks(work),
+            needs_everything(self._plan),
+            shared=frozenset(),
+            upserted=frozenset(),
+        )
+
+    def _found(self, frame: DataFrame | None, work: Work, tasks: int) -> list[dict[str, Any]]:
+        if frame is None:
+            return []
+        rows: list[dict[str, Any]] = self._collected(frame, work, tasks)[1].to_pylist()
+        return rows
+
+    def _source_tasks(self, work: Work) -> int:
+        return self._partitions * (TASKS_PER_PARTITION if rows_in(work.cut) > SMALL_ROWS else 1)
+
+    def _collected(
+        self, frame: DataFrame, work: Work, tasks: int, *, only: tuple[str, tuple[int, int, int]] | None = None
+    ) -> tuple[str, pa.Table]:
+        """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
         staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
         (self._directory / staging).mkdir(parents=True)
         assignment = self._directory / staging / "assignment.json"
-        assignment.write_text(json.dumps(self._assignment(work, built, staging, tasks)))
+        assignment.write_text(json.dumps(self._assignment(work, staging, tasks, only)))
         context = self._spark.sparkContext
         context.setLocalProperty(PROPERTY, str(assignment))
         try:
             # The plan is taken again from its analysed form: running it a second time as it is would find the exchanges
             # of the first.
-            staged = built.epoch.select("*").toArrow()
+            return staging, frame.select("*").toArrow()
         finally:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
-        return self._gathered(work, built, staged, staging, tasks)
 
-    def _assignment(self, work: Work, built: Built, staging: str, tasks: int) -> dict[str, Any]:
+    def _assignment(
+        self, work: Work, staging: str, tasks: int, only: tuple[str, tuple[int, int, int]] | None
+    ) -> dict[str, Any]:
+        built = self.built()
         times = {
             name: (watermark(work.before, state.sources), watermark(work.cut, state.sources))
             for name, state in built.states.items()
@@ -122,13 +174,18 @@ class Engine:
                 }
                 for name in built.states
             },
-            "sources": {name: self._source(work, name, one, tasks) for name, one in self._inputs.items()},
+            "sources": {name: self._source(work, name, tasks, only) for name in self._inputs},
         }
 
-    def _source(self, work: Work, name: str, one: Input, tasks: int) -> dict[str, Any]:
-        cut = work.cut.sources[name]
-        splits = plan_splits(one.topic, cut.starts, cut.ends)
-        ranges = [(split.partition, split.start, split.end) for split in splits]
+    def _source(
+        self, work: Work, name: str, tasks: int, only: tuple[str, tuple[int, int, int]] | None
+    ) -> dict[str, Any]:
+        one, cut = self._inputs[name], work.cut.sources[name]
+        if only is not None:
+            ranges = [only[1]] if only[0] == name else []
+        else:
+            splits = plan_splits(one.topic, cut.starts, cut.ends)
+            ranges = [(split.partition, split.start, split.end) for split in splits]
         place = Place(str(self._log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
         return {
             "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
@@ -136,7 +193,7 @@ class Engine:
             "dead": work.dead.get(name, {}),
         }
 
-    def _gathered(self, work: Work, built: Built, staged: pa.Table, staging: str, tasks: int) -> Ran:
+    def _gathered(self, built: Built, staged: pa.Table, staging: str, tasks: int) -> Ran:
         folder = self._directory / staging
         reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.report.json"))]
         # A task that ran twice, or a source that is read by two branches, has reported twice: the same.

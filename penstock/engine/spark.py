@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -12,7 +13,7 @@ _CONTEXT = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    "spark.log.level": "OFF",
     "spark.driver.memory": "4g",
 }
 
@@ -22,6 +23,8 @@ def start_spark(name: str, master: str | None = None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Without it Spark looks up this machine's own name, and does not start where that name has no address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # What fails is told by our own errors; Spark would tell it a second time, with the stacks of two languages.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
     for key, value in _CONTEXT.items():
         builder = builder.config(key, value)

@@ -1,0 +1,167 @@
+"""The way of rows from their topics to the first state, walked again to find those that fail, or that were late.
+
+Each row carries where it is in the log. Expressions are guarded: one that fails gives null instead of ending the job, so
+that a single job finds every row that fails. What a user's function does cannot be guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from penstock.engine.build import rows as stateless
+from penstock.engine.build.graph import ORIGIN, Graph, Needs
+from penstock.engine.build.sources import source
+from penstock.engine.build.windows import moment, pane_of, universal
+from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.state.arrangement import GONE
+from penstock.flow import plan as flow
+from penstock.flow.expressions import split_aggregates
+
+TOPIC = "_topic"
+STEP = "_step"
+PLACE = (TOPIC, *ORIGIN)
+_GUARD = "_guard"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """The rows that reach a node without state before it, None behind state; and those that failed on the way."""
+
+    rows: DataFrame | None
+    failed: tuple[DataFrame, ...] = ()
+
+
+def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
+    """Rows on which an expression fails: `_topic`, `_partition`, `_offset`, and `_step`, the number of the node."""
+    found: dict[flow.Node, Suspects] = {}
+    failed = []
+    for number, node in enumerate(flow.nodes(plan)):
+        found[node] = _walked(graph, node, found, number)
+        failed += [one for one in found[node].failed if all(one is not other for other in failed)]
+    return reduce(DataFrame.unionAll, failed).distinct() if failed else None
+
+
+def find_late(graph: Graph, node: flow.Node, watermark: int) -> DataFrame | None:
+    """Rows that came too late for every window of a node: `_topic`, `_partition`, `_offset`; None behind state."""
+    found: dict[flow.Node, Suspects] = {}
+    for one in flow.nodes(flow.Plan("", (flow.View("", node, node.place),))):
+        if one != node:
+            found[one] = _passed(graph, one, found)
+    (given,) = flow.inputs(node)
+    rows = found[given].rows
+    if rows is None or not set(PLACE) <= set(rows.columns):
+        return None
+    return rows.where(last_moment(node) <= F.lit(watermark)).select(*PLACE)
+
+
+def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
+    """The rows behind every user's function that no state lies before, unguarded: evaluating them may fail."""
+    found: dict[flow.Node, Suspects] = {}
+    frames = []
+    for node in flow.nodes(plan):
+        found[node] = _passed(graph, node, found)
+        rows = found[node].rows
+        if isinstance(node, flow.Map) and rows is not None:
+            # A hash of all columns, so that Spark leaves none of them out.
+            frames.append(rows.select(F.xxhash64(*(F.col(f"`{name}`") for name in rows.columns)).alias("_whole")))
+    return frames
+
+
+def last_moment(node: flow.Node) -> Column:
+    """The watermark at which an event that reaches this node is too late."""
+    from penstock.engine.build.tables import DISTINCT_KEEP
+
+    if isinstance(node, flow.Distinct):
+        return moment(node.input.shape) + F.lit(DISTINCT_KEEP)
+    assert isinstance(node, flow.Aggregate) and node.windowing is not None
+    at, window, keep = moment(node.input.shape), node.windowing.window, F.lit(node.windowing.keep)
+    if isinstance(window, flow.Sliding):
+        return at + keep
+    if isinstance(window, flow.Session):
+        return at + F.lit(window.gap) + keep
+    start = pane_of(window, at)
+    if isinstance(window, flow.Hopping):
+        start = start - F.pmod(start - F.lit(window.offset), F.lit(window.every))
+    return universal(start + F.lit(window.size), window.zone) + keep
+
+
+def needs_everything(plan: flow.Plan) -> Needs:
+    """All columns and the origin of all rows: to find a row, its place must be known."""
+    every = tuple(flow.nodes(plan))
+    return Needs(dict.fromkeys(every, frozenset({"*"})), frozenset(every))
+
+
+def _walked(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects], number: int) -> Suspects:
+    """The rows behind a node, its expressions guarded."""
+    expressions = list(_expressions(node))
+    given = [found[one] for one in flow.inputs(node)]
+    if not expressions or any(one.rows is None for one in given):
+        return _passed(graph, node, found)
+    (before,) = given
+    assert before.rows is not None
+    if not set(PLACE) <= set(before.rows.columns):
+        return Suspects(None)
+    checked = before.rows.withColumn(_GUARD, guarded(graph.spark, F.struct(*map(F.expr, expressions))))
+    failed = checked.where(F.col(_GUARD).isNull()).select(*PLACE, F.lit(number).alias(STEP))
+    sound = Suspects(checked.where(F.col(_GUARD).isNotNull()).drop(_GUARD))
+    passed = _passed(graph, node, {**found, flow.inputs(node)[0]: sound})
+    return Suspects(passed.rows, (failed,))
+
+
+def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) -> Suspects:
+    """The rows behind a node that keeps no state."""
+    if isinstance(node, flow.Topic | flow.Changelog):
+        rows = source(graph, node).withColumn(TOPIC, F.lit(node.name))
+        return Suspects(rows.where(~F.col(GONE)).drop(GONE) if isinstance(node, flow.Changelog) else rows)
+    given = [one.rows for one in (found[one] for one in flow.inputs(node)) if one is not None]
+    if any(rows is None for rows in given):
+        return Suspects(None)
+    frames = [rows for rows in given if rows is not None]
+    match node:
+        case flow.Where():
+            return Suspects(stateless.where(frames[0], node))
+        case flow.Select():
+            return Suspects(stateless.select(frames[0], node))
+        case flow.Map():
+            return Suspects(node.function(frames[0]))
+        case flow.Union():
+            placed = [rows for rows in frames if set(PLACE) <= set(rows.columns)]
+            if len(placed) < len(frames) or any(WEIGHT in rows.columns for rows in frames):
+                return Suspects(None)
+            names = [name for name in frames[0].columns if not name.startswith("_")]
+            return Suspects(reduce(DataFrame.unionAll, [rows.select(*names, *PLACE) for rows in frames]))
+        case _:
+            return Suspects(None)
+
+
+def _expressions(node: flow.Node) -> Iterator[str]:
+    """What a node evaluates on each row."""
+    match node:
+        case flow.Where():
+            yield node.condition
+        case flow.Select():
+            yield from (one.expression for one in node.columns)
+        case flow.Top():
+            yield from (one.expression for one in node.order)
+        case flow.Aggregate():
+            yield from (key.expression for key in node.keys)
+            for one in node.aggregates:
+                for call in split_aggregates(one.expression).calls:
+                    yield from call.arguments
+                    if call.filter is not None:
+                        yield call.filter
+
+
+def guarded(spark: SparkSession, value: Column) -> Column:
+    """The value in a struct, or null where evaluating it fails."""
+    jvm = spark._jvm
+    assert jvm is not None
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(value._jc))
+    made: Column = Column(expressions.column(attempt))
+    return made
