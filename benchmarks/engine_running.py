@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.app import App
+from penstock.derive.place import store_path
 from penstock.derive.query import query
 from penstock.log import Log
 
@@ -57,7 +58,7 @@ class Runner:
         self._marks: list[tuple[str, float]] = []
         clock = wall_clock if live else lambda: began
         self._instance = Instance(app.plan, log, app.settings, spark, clock=clock, reached=self._reached)
-        self.views = app_views(log, app.name)
+        self.views = store_path(log.path, app.name)
 
     def step(self) -> Lap | None:
         """Run one epoch; None if there was nothing to do."""
@@ -115,13 +116,6 @@ def spark_session() -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
-
-
-def app_views(log: Log, app: str) -> Path:
-    from penstock.engine.instance import VIEWS_NAME
-    from penstock.engine.ledger import app_directory
-
-    return app_directory(log.path, app) / VIEWS_NAME
 
 
 def view_rows(views: Path, sql: str) -> pa.Table:

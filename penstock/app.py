@@ -132,6 +132,17 @@ class App:
                 raise DeclarationError(f"there is a view of this name already; it was declared at {other.place}")
             self._views[name.lower()] = View(name, rows.node, place)
 
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
+        """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where country = ?", ["DE"])`.
+
+        All views in a question are of the same epoch. Rows are dicts.
+        """
+        from penstock.derive.place import store_path
+        from penstock.derive.query import query
+
+        with query(store_path(self.log, self.name), sql, parameters) as answer:
+            return list(answer.dicts())
+
     def _source(self, node: Source) -> Source:
         """The node of a topic: the one that was declared before, if it was declared in the same way."""
         known = self._sources.setdefault(node.name, node)

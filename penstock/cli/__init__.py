@@ -1,4 +1,4 @@
-"""The command line. Every command is a file of its own; `topic` and `groups` are folders of them.
+"""The command line. Every command is a file of its own; `topic`, `groups` and `savepoint` are folders of them.
 
 Commands import what they need when they run, so that `penstock --help` answers at once.
 """
@@ -10,16 +10,20 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import groups, topic
+from penstock.cli import groups, savepoint, topic
 from penstock.cli.compact import compact
 from penstock.cli.erase import erase
 from penstock.cli.expire import expire
 from penstock.cli.explain import explain
 from penstock.cli.output import say
+from penstock.cli.plan import plan
 from penstock.cli.produce import produce
+from penstock.cli.query import query
+from penstock.cli.run import run
 from penstock.cli.stats import stats
 from penstock.cli.tail import tail
 from penstock.cli.verify import verify
+from penstock.cli.views import views
 
 __all__ = ["app", "main"]
 
@@ -46,7 +50,12 @@ def penstock(
     """Keep every view of your data in step with one log."""
 
 
+app.command("run")(run)
+app.command("query")(query)
+app.command("views")(views)
+app.command("plan")(plan)
 app.command("explain")(explain)
+app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce)
 app.command("tail")(tail)

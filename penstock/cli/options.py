@@ -35,6 +35,14 @@ LogPath = Annotated[
     Path,
     typer.Option("--log", envvar="PENSTOCK_LOG", metavar="PATH", help="The folder of the log."),
 ]
+AppFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares the app.")]
+ChosenApp = Annotated[
+    str | None, typer.Option("--app", metavar="NAME", help="Which app, if the file declares several.")
+]
+LogOfApp = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="PATH", help="The folder of the log; without it, the one that the app names."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]

@@ -23,7 +23,7 @@ def plain_failure(error: BaseException, where: str) -> PenstockError:
         name, message, hint = ours[-1]
         kind: type[PenstockError] = getattr(errors, name, PenstockError)
         return kind(message, hint=hint or None)
-    return PenstockError(f"{where}: {reason(error)}", hint="see --debug for where in Spark it comes from")
+    return PenstockError(f"{where}: {reason(error)}", hint="what Spark says about it is in spark.log, in the folder of the app")
 
 
 def reason(error: BaseException) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -18,8 +21,11 @@ _CONTEXT = {
 }
 
 
-def start_spark(name: str, master: str | None = None) -> SparkSession:
-    """A session on this machine's cores, or on the cluster that `master` names."""
+def start_spark(name: str, master: str | None = None, *, output: Path | None = None) -> SparkSession:
+    """A session on this machine's cores, or on the cluster that `master` names.
+
+    What Spark's processes print goes to the file `output`, if there is one: most of it helps nobody.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Without it Spark looks up this machine's own name, and does not start where that name has no address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -28,7 +34,27 @@ def start_spark(name: str, master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
     for key, value in _CONTEXT.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _printing_to(output):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _printing_to(path: Path | None) -> Iterator[None]:
+    """Let processes that are started meanwhile print to a file."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)
 
 
 def session_for(spark: SparkSession, partitions: int) -> SparkSession:

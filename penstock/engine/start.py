@@ -189,7 +189,8 @@ def _with_building(app: Started, last: Commit, kept: tuple[str, ...], engines: E
     changed = tuple(view.name for view in plan.views if view.name not in kept)
     stored = _cut_of(last, last.document)
     main = engines.line(part_of(plan, kept), inputs, stored)
-    main = replace(main, states=_states(last.states, ""), accounts=accounts_of(last.document))
+    accounts = {name: one for name, one in accounts_of(last.document).items() if name in kept}
+    main = replace(main, states=_states(last.states, ""), accounts=accounts)
     building = engines.line(part_of(plan, changed), inputs, app.whole.cut)
     building = replace(building, cut=replace(app.whole.cut, epoch=last.epoch))
     half_built = last.document["building"]

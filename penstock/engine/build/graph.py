@@ -6,23 +6,28 @@ taken back. `_partition` and `_offset` are there where somebody further on needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator
-from penstock.engine.tasks import stateful
+from penstock.engine.tasks import InArrow, assignment, state_partition, stateful
+from penstock.errors import PenstockError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
 
 PARTITION = "_partition"
 OFFSET = "_offset"
 ORIGIN = (PARTITION, OFFSET)
+# The state partition that a row belongs to, by the columns that brought it where it is.
+SHARE = "_share"
 # Makes the second hash of a key another function of it than the first.
 SALT = 7
 
@@ -50,18 +55,32 @@ class Graph:
     built: dict[flow.Node, DataFrame] = field(default_factory=dict)
 
     def operated(self, changes: DataFrame, operator: Operator, node: flow.Node, output: pa.Schema) -> DataFrame:
-        """Changes that were brought together by key, through a stateful operator."""
+        """Changes that were brought together by key, and know their share, through a stateful operator."""
         self.states[operator.state] = StateOf(operator.state, node, timed_sources(node))
-        given = arrow_schema(changes.schema)
-        return changes.mapInArrow(stateful(operator, given, output), from_arrow_schema(output))
+        given = without(arrow_schema(changes.schema), SHARE)
+        run = _in_their_place(operator.state, stateful(operator, given, output))
+        return changes.mapInArrow(run, from_arrow_schema(output))
 
     def state_name(self, node: flow.Node, role: str) -> str:
         return f"{type(node).__name__.lower()}-{fingerprint(node)}-{role}"
 
     def brought_together(self, rows: DataFrame, by: list[str]) -> DataFrame:
         """All rows of one key in one partition."""
-        columns = [F.col(quoted(name)) for name in by] or [F.lit(0)]
-        return rows.repartition(self.partitions, *columns)
+        return rows.repartition(self.partitions, *key_columns(by))
+
+    def share(self, by: list[str]) -> Column:
+        """Where Spark brings rows that it puts together by these columns: the way `HashPartitioning` does it."""
+        return F.pmod(F.hash(*key_columns(by)), F.lit(self.partitions)).alias(SHARE)
+
+    def worked_out_once(self, rows: DataFrame) -> DataFrame:
+        """The same rows, evaluated once however many branches read them: Spark runs equal exchanges once.
+
+        They stay equal only if no branch moves its own filter or choice of columns before the exchange. The condition
+        keeps both above: Spark moves nothing across one that could change from row to row, and it names every column.
+        """
+        spread = rows.repartition(self.partitions, F.xxhash64(*(hashable(rows, name) for name in rows.columns)))
+        nulls = (F.col(quoted(name)).isNull() for name in rows.columns)
+        return spread.where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +91,22 @@ class Needs:
     origin: frozenset[flow.Node]
 
 
-Builder = Callable[[Graph, flow.Node], DataFrame]
+def _in_their_place(state: str, run: InArrow) -> InArrow:
+    """The operator, after a look at the rows: those of another partition's share would be added to the wrong state."""
+
+    def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = state_partition(assignment().partitions)
+        for batch in batches:
+            if batch.num_rows:
+                found = pc.min_max(batch.column(SHARE)).as_py()
+                if found != {"min": task, "max": task}:
+                    raise PenstockError(
+                        f"state {state}: its task {task} got rows of partitions {found['min']} to {found['max']}",
+                        hint="a function given to map must not change settings of Spark; if none does, report a bug",
+                    )
+            yield batch.drop_columns([SHARE])
+
+    return lambda batches: run(checked(batches))
 
 
 def quoted(name: str) -> str:
@@ -88,9 +122,13 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name.startswith("_")]
 
 
+def key_columns(names: list[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in names] or [F.lit(0)]
+
+
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
-    columns = [F.col(quoted(name)) for name in by] or [F.lit(0)]
+    columns = [hashable(rows, name) for name in by] or [F.lit(0)]
     return rows.select(
         "*",
         F.xxhash64(*columns).alias(HASH),
@@ -99,8 +137,26 @@ def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     )
 
 
-def row_hash(columns: list[str]) -> Column:
-    return F.xxhash64(F.lit(SALT), *(F.col(quoted(name)) for name in columns))
+def row_hash(rows: DataFrame, columns: list[str]) -> Column:
+    return F.xxhash64(F.lit(SALT), *(hashable(rows, name) for name in columns))
+
+
+def hashable(rows: DataFrame, name: str) -> Column:
+    """A column as something that Spark hashes, which maps are not: their entries have no order."""
+    column = F.col(quoted(name))
+    return F.to_json(F.struct(column)) if has_map(rows.schema[name].dataType) else column
+
+
+def has_map(type_: DataType) -> bool:
+    match type_:
+        case MapType():
+            return True
+        case ArrayType():
+            return has_map(type_.elementType)
+        case StructType():
+            return any(has_map(one.dataType) for one in type_.fields)
+        case _:
+            return False
 
 
 def weight_of(rows: DataFrame) -> Column:
@@ -109,6 +165,10 @@ def weight_of(rows: DataFrame) -> Column:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([one.with_nullable(True) for one in to_arrow_schema(schema, timezone="UTC")])
+
+
+def without(schema: pa.Schema, *names: str) -> pa.Schema:
+    return pa.schema([one for one in schema if one.name not in names])
 
 
 def timed_sources(node: flow.Node) -> tuple[str, ...]:
