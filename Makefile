@@ -17,8 +17,8 @@ help: ## List these targets
 .venv/.ready: requirements.lock pyproject.toml
 	@tools/setup.sh venv
 
-demo: .venv/.ready ## Run examples/orders.py: a log written, read and explained (no Java)
-	@.venv/bin/python examples/orders.py
+demo: .venv/.ready ## Run examples/live.py: a small app live, its views moving in the terminal
+	@$(WITH_JAVA) .venv/bin/python examples/live.py
 
 test: .venv/.ready ## Run the tests; more for pytest: make test ARGS="-k torn -x"
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)

@@ -133,7 +133,7 @@ class App:
             self._views[name.lower()] = View(name, rows.node, place)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
-        """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where country = ?", ["DE"])`.
+        """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where n > ?", [3])`.
 
         All views in a question are of the same epoch. Rows are dicts.
         """

@@ -39,6 +39,9 @@ AppFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file t
 ChosenApp = Annotated[
     str | None, typer.Option("--app", metavar="NAME", help="Which app, if the file declares several.")
 ]
+AppName = Annotated[
+    str | None, typer.Option("--app", metavar="NAME", help="The app; not needed where only one has run on the log.")
+]
 LogOfApp = Annotated[
     Path | None,
     typer.Option("--log", metavar="PATH", help="The folder of the log; without it, the one that the app names."),

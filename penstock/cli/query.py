@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, LogPath
+from penstock.cli.options import DEFAULT_LOG, AppName, LogPath
 from penstock.cli.output import plain
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 # The rows that decide how wide the columns are; those that follow are printed as they come.
 ROWS_TO_MEASURE = 1_000
-
-AppName = Annotated[
-    str | None, typer.Option("--app", metavar="NAME", help="Whose views; not needed where only one app has views.")
-]
 
 
 @command

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath
 from penstock.cli.output import instant, print_json, print_table, say
-from penstock.cli.query import AppName
 
 if TYPE_CHECKING:
     from penstock.derive.status import ViewStatus

@@ -1,4 +1,4 @@
-"""Where the views of an app are, in the folder of its log."""
+"""Where an app lives in the folder of its log, and where its views are in that. Light to import."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ APPS_FOLDER = "apps"
 STORE_NAME = "views.sqlite"
 
 
+def app_directory(log: Path, app: str) -> Path:
+    """The folder of an app: its epochs, its state, its views."""
+    return log / APPS_FOLDER / app
+
+
 def store_path(log: Path, app: str) -> Path:
     """The file with the views of an app."""
-    return log / APPS_FOLDER / app / STORE_NAME
+    return app_directory(log, app) / STORE_NAME
 
 
-def apps_with_views(log: Path) -> list[str]:
-    return sorted(path.parent.name for path in (log / APPS_FOLDER).glob(f"*/{STORE_NAME}"))
+def app_names(log: Path) -> list[str]:
+    """The apps that have run on this log."""
+    return sorted(path.name for path in (log / APPS_FOLDER).glob("*/"))
 
 
 def chosen_app(log: Path, app: str | None) -> str:
     """The app of this name; without a name, the only one there is."""
-    apps = apps_with_views(log)
+    apps = app_names(log)
     if not apps:
-        raise DeclarationError(f"{log}: there are no views here", hint="run an app on this log first")
+        raise DeclarationError(f"{log}: no app has run on this log", hint="run one: penstock run app.py")
     if app is None and len(apps) == 1:
         return apps[0]
     if app is None:
-        raise DeclarationError(f"{log}: several apps have views here: {', '.join(apps)}", hint="choose one with --app")
+        raise DeclarationError(f"{log}: more than one app has run on this log: {', '.join(apps)}", hint="choose: --app")
     if app not in apps:
         from penstock.log.ddl import closest
 
-        hint = closest(app, apps) or "choose one of these with --app"
-        raise DeclarationError(f"app '{app}': it has no views in {log}; there is {', '.join(apps)}", hint=hint)
+        hint = closest(app, apps) or f"there is {', '.join(apps)}"
+        raise DeclarationError(f"app '{app}': it has not run on the log {log}", hint=hint)
     return app

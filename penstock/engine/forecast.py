@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.engine.ledger import Ledger, app_directory, app_names
+from penstock.derive.place import app_directory, app_names
+from penstock.engine.ledger import Ledger
 from penstock.engine.versions import Difference, check_reach, difference, part_of, versions
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow

@@ -25,13 +25,11 @@ from penstock.engine.epochs import (
     plan_content,
 )
 from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, UnknownOutcomeError
-from penstock.log.ddl import closest
 from penstock.log.description import NAME_PATTERN, NAME_RULE
 from penstock.log.document import Content, load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors
 
 LEDGER_FORMAT = 1
-APPS_DIRECTORY = "apps"
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"
 LOCK_NAME = "lock"
@@ -285,32 +283,6 @@ def open_ledger(
 def stored_state_partitions(directory: Path) -> int | None:
     """How many state partitions the app has, for good; None for an app that has not been started yet."""
     return Ledger(directory).state_partitions if (directory / APP_NAME).exists() else None
-
-
-def app_directory(log: Path, app: str) -> Path:
-    return log / APPS_DIRECTORY / app
-
-
-def app_names(log: Path) -> list[str]:
-    """The apps that have run on this log."""
-    directories = sorted((log / APPS_DIRECTORY).glob(f"*/{APP_NAME}"))
-    return [path.parent.name for path in directories]
-
-
-def chosen_app(log: Path, app: str | None) -> str:
-    """The app of this name, or the only one there is; refused with the names of those there are."""
-    known = app_names(log)
-    there_are = f"there are {', '.join(known)}" if known else "no app has run on this log yet: penstock run app.py"
-    if app is not None:
-        if app not in known:
-            raise DeclarationError(f"app '{app}': it does not exist in {log}", hint=closest(app, known) or there_are)
-        return app
-    if len(known) != 1:
-        what = "more than one app has" if known else "no app has"
-        raise DeclarationError(
-            f"{log}: {what} run on this log", hint=f"choose one with --app: {', '.join(known)}" if known else there_are
-        )
-    return known[0]
 
 
 def instance_name(app: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.derive.place import app_directory
 from penstock.engine.inputs import open_inputs
 from penstock.engine.instance import Instance, Progress
-from penstock.engine.ledger import app_directory
 from penstock.engine.spark import start_spark
 from penstock.errors import UnavailableError
 from penstock.flow import plan as flow

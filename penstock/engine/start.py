@@ -9,13 +9,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.contracts import ViewTable
+from penstock.derive.place import app_directory
 from penstock.derive.store import ViewStore
 from penstock.engine.cut import Cut, SourceCut
 from penstock.engine.epochs import Commit, States
 from penstock.engine.inputs import open_inputs
 from penstock.engine.ledger import (
     Ledger,
-    app_directory,
     instance_name,
     open_ledger,
     stored_state_partitions,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.engine.operators.contract import Operator, Outcome, Times
+from penstock.engine.operators.contract import Operator, Times
 from penstock.engine.source_topic import plain_errors
-from penstock.engine.state.arrangement import Arrangement, nulls
-from penstock.engine.state.run import RunFile, open_run, store_run
+from penstock.engine.state.arrangement import Arrangement, last_expiry
+from penstock.engine.state.rows import nulls
+from penstock.engine.state.run import RunFile, open_run, reachable, store_run
 
 PROPERTY = "penstock.epoch"
 # Rows go back to Spark in pieces of this many, to bound what Python and the JVM hold at a time.
@@ -92,12 +93,12 @@ def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Sche
             changes = collected(batches, input_schema)
             epoch = assignment()
             partition = state_partition(epoch.partitions)
-            files = epoch.states.get(operator.state, {}).get(partition, ())
+            times = epoch.times[operator.state]
+            files = reachable(epoch.states.get(operator.state, {}).get(partition, ()), times.before)
             runs = tuple(open_run(epoch.directory, file) for file in files)
             arrangement = Arrangement(operator.kind, operator.schema(changes.schema), runs)
-            times = epoch.times[operator.state]
             outcome = operator.step(changes, arrangement, times)
-            left = _stored(epoch, operator, partition, files, arrangement, outcome)
+            left = _stored(epoch, operator, partition, files, arrangement.with_run(outcome.run))
             report(epoch, {"state": operator.state, "partition": partition, "counts": outcome.counts, "runs": left})
             for batch in outcome.output:
                 yield from pieces(batch.select(output_schema.names).cast(output_schema))
@@ -106,24 +107,18 @@ def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Sche
 
 
 def _stored(
-    epoch: Assignment,
-    operator: Operator,
-    partition: int,
-    files: tuple[RunFile, ...],
-    arrangement: Arrangement,
-    outcome: Outcome,
+    epoch: Assignment, operator: Operator, partition: int, files: Sequence[RunFile], arrangement: Arrangement
 ) -> list[dict[str, object]]:
-    """The run files of this state partition after the epoch: the new run is stored, merged with what is about as large."""
-    if outcome.run is None or not outcome.run.rows:
-        return [file.to_document() for file in files]
-    grown = arrangement.with_run(outcome.run)
-    count = max(1, grown.merges())
-    merged = grown.merged(count, operator.keep(epoch.times[operator.state])) if count > 1 else outcome.run
-    kept = [file.to_document() for file in files[: len(grown.runs) - count]]
-    if not merged.rows:
-        return kept
+    """The run files of this state partition after the epoch: the new run is stored, merged with such as are small."""
+    kept = [file.to_document() for file in files]
+    if len(arrangement.runs) == len(files):
+        return kept  # the epoch has changed nothing
+    count, run = arrangement.settled(operator.expires, epoch.times[operator.state].after)
+    if not run.rows:
+        return kept[:count]
     folder = f"state/{operator.state}/{partition}"
-    return [*kept, store_run(epoch.directory, folder, epoch.prefix, merged).to_document()]
+    stored = store_run(epoch.directory, folder, epoch.prefix, run, last_expiry(operator.expires, run))
+    return [*kept[:count], stored.to_document()]
 
 
 def report(epoch: Assignment, document: Mapping[str, object]) -> None:
@@ -147,5 +142,3 @@ def collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Record
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in range(0, batch.num_rows, OUTPUT_ROWS):
         yield batch.slice(start, OUTPUT_ROWS)
-
-

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.errors import DeclarationError
 from penstock.flow.grouped import Windowed
-from penstock.flow.plan import Changelog, Emit, Late, Node, Topic, Window, inputs
+from penstock.flow.plan import Aggregate, Changelog, Emit, Late, Node, Topic, Window, Windowing, inputs
 from penstock.flow.windows import windowing
+from penstock.units import format_duration
 
 
 def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | None) -> Windowed:
@@ -22,7 +25,26 @@ def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | Non
         raise DeclarationError(
             f"windows need events with a time, and these have none; {_reason(sources)}", hint=_hint(sources)
         )
-    return Windowed(node, checked)
+    return Windowed(node, _keeping_what_is_corrected(node, checked, given=keep))
+
+
+def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | None) -> Windowing:
+    """A window over answers of windows must be kept as long as those are corrected, or it would miss corrections."""
+    longest = _longest_keep(node)
+    if checked.keep >= longest:
+        return checked
+    if given is None and checked.late == "correct":
+        return replace(checked, keep=longest)
+    kept = format_duration(longest / 1_000_000)
+    raise DeclarationError(
+        f"these rows are answers that can be corrected for {kept}, and this window would miss that",
+        hint=f"keep it as long: keep={kept!r}, or choose late='drop' for the windows before it",
+    )
+
+
+def _longest_keep(node: Node) -> int:
+    own = node.windowing.keep if isinstance(node, Aggregate) and node.windowing else 0
+    return max([own, *(_longest_keep(one) for one in inputs(node))])
 
 
 def _sources(node: Node) -> list[Topic | Changelog]:

@@ -6,8 +6,8 @@
         rig.run()
         assert rig.view("revenue") == [...]
 
-The rig is a real log, a real engine and a real view store in a folder of their own. Starting Spark takes some seconds; a
-test run starts it once.
+The rig is a real log, a real engine and a real view store in a folder of their own. Starting Spark takes some seconds;
+a test run starts it once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.derive.query import query
 from penstock.log import Log, Topic
+from penstock.log.frame import NO_TIME
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.app import App
     from penstock.engine.accounts import Account
+    from penstock.engine.cut import SourceCut
     from penstock.engine.instance import Instance, Progress
     from penstock.log.producer import Producer
 
@@ -150,6 +152,25 @@ class Rig:
         rows: list[dict[str, Any]] = self.log.topic(topic).read().to_pylist()
         return rows
 
+    def positions(self, topic: str) -> dict[int, int]:
+        """The offset up to which the app has read each partition of a topic, as of the last epoch; none at first."""
+        cut = self._cut_of(topic)
+        return {} if cut is None else dict(cut.ends)
+
+    def watermark(self, topic: str) -> datetime | None:
+        """How far time has come in a topic, as of the last epoch; None if no event has come with a time."""
+        cut = self._cut_of(topic)
+        if cut is None or cut.time is None or cut.time.watermark == NO_TIME:
+            return None
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=cut.time.watermark)
+
+    def _cut_of(self, topic: str) -> SourceCut | None:
+        from penstock.engine.cut import Cut
+        from penstock.engine.ledger import Ledger
+
+        last = Ledger(self.views_path.parent).last_commit()
+        return None if last is None else Cut.from_document(last.document["cut"]).sources.get(topic)
+
     @property
     def views_path(self) -> Path:
         return self._folder / "apps" / self.app.name / "views.sqlite"
@@ -184,4 +205,3 @@ class Rig:
 
 def _sortable(value: object) -> tuple[str, Any]:
     return (type(value).__name__, value if not isinstance(value, dict | list) else str(value))
-

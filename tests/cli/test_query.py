@@ -98,7 +98,7 @@ def test_an_app_must_be_named_where_there_are_several(run: Callable[..., Result]
     fill(folder, "bank")
     result = run("query", "select 1")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "several apps have views here: bank, shop" in result.stderr
+    assert "more than one app has run on this log: bank, shop" in result.stderr
     assert "hint: choose one with --app" in result.stderr
     assert run("query", "select app from penstock_epochs", "--app", "bank").stdout == "app\nbank\n"
 
@@ -121,4 +121,4 @@ def test_json_and_csv_exclude_each_other(run: Callable[..., Result], folder: Pat
 def test_without_views_that_is_said(run: Callable[..., Result], folder: Path) -> None:
     result = run("query", "select 1")
     assert result.exit_code == 1
-    assert "there are no views here" in result.stderr
+    assert "no app has run on this log" in result.stderr

@@ -82,7 +82,7 @@ def test_a_view_that_is_being_rebuilt_says_so(
 
 
 def test_an_app_without_views_and_a_log_without_apps(run: Callable[..., Result], folder: Path) -> None:
-    assert "there are no views here" in run("views").stderr
+    assert "no app has run on this log" in run("views").stderr
     with ViewStore(store_path(folder, "shop")) as store:
         store.take_over("shop", 1)
     assert run("views").stdout == "app 'shop' has no views\n"

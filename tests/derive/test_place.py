@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.derive.place import apps_with_views, chosen_app, store_path
+from penstock.derive.place import app_names, chosen_app, store_path
 from penstock.errors import DeclarationError
 
 
@@ -25,19 +25,19 @@ def test_the_only_app_need_not_be_named(tmp_path: Path) -> None:
 
 def test_of_several_apps_one_must_be_chosen(tmp_path: Path) -> None:
     make(tmp_path, "shop", "bank")
-    assert apps_with_views(tmp_path) == ["bank", "shop"]
-    with pytest.raises(DeclarationError, match="several apps have views here: bank, shop"):
+    assert app_names(tmp_path) == ["bank", "shop"]
+    with pytest.raises(DeclarationError, match="more than one app has run on this log: bank, shop"):
         chosen_app(tmp_path, None)
 
 
 def test_an_unknown_app_is_refused_with_a_hint(tmp_path: Path) -> None:
     make(tmp_path, "shop")
-    with pytest.raises(DeclarationError, match=r"app 'shpo': it has no views in .*; there is shop") as refused:
+    with pytest.raises(DeclarationError, match="app 'shpo': it has not run on the log") as refused:
         chosen_app(tmp_path, "shpo")
     assert refused.value.hint == "did you mean 'shop'?"
 
 
 def test_without_any_app_that_is_said(tmp_path: Path) -> None:
     for log in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(DeclarationError, match="there are no views here"):
+        with pytest.raises(DeclarationError, match="no app has run on this log"):
             chosen_app(log, "shop")

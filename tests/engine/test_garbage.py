@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.derive.place import app_directory
 from penstock.engine.epochs import Commit, EpochPlan, numbered
 from penstock.engine.garbage import NOTHING, Garbage, Removed
-from penstock.engine.ledger import Ledger, app_directory, open_ledger
+from penstock.engine.ledger import Ledger, open_ledger
 from penstock.engine.savepoints import Savepoints, alone_with_savepoints
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.derive.place import app_directory
 from penstock.engine.epochs import Commit, EpochPlan, check_run_paths
-from penstock.engine.ledger import Ledger, app_directory, app_names, chosen_app, open_ledger, stored_state_partitions
+from penstock.engine.ledger import Ledger, open_ledger, stored_state_partitions
 from penstock.engine.state.run import RunFile
 from penstock.errors import (
     ConflictError,
@@ -212,21 +213,6 @@ def test_the_number_of_state_partitions_stays(ledger: Ledger) -> None:
 def test_a_name_that_is_no_name_for_a_folder_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DeclarationError, match="this is not a name for an app"):
         begin(tmp_path, name)
-
-
-def test_the_only_app_needs_no_name(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="no app has run on this log"):
-        chosen_app(tmp_path, None)
-    begin(tmp_path)
-    assert chosen_app(tmp_path, None) == "shop"
-    begin(tmp_path, "bank")
-    assert app_names(tmp_path) == ["bank", "shop"]
-    with pytest.raises(DeclarationError, match="more than one app") as refused:
-        chosen_app(tmp_path, None)
-    assert refused.value.hint == "choose one with --app: bank, shop"
-    with pytest.raises(DeclarationError, match="app 'shpo': it does not exist") as refused:
-        chosen_app(tmp_path, "shpo")
-    assert refused.value.hint == "did you mean 'shop'?"
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------

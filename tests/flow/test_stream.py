@@ -151,3 +151,16 @@ def test_a_table_of_the_log_has_no_windows(app: App) -> None:
 
 def test_hopping_keeps_what_it_was_given(orders: Stream) -> None:
     assert orders.window(hopping("10 minutes", "1 minute")).windowing.window == Hopping(10 * MINUTE, MINUTE)
+
+
+def test_a_window_over_answers_is_kept_as_long_as_they_are_corrected() -> None:
+    events = App("shop").topic("events", schema="kind string, at timestamp", time="at")
+    minutes = events.window(tumbling("1 minute"), keep="2 hours").group_by("kind").agg(events="count(*)")
+    hours = minutes.window(tumbling("1 hour")).group_by("kind").agg(most="max(events)")
+    assert isinstance(hours.node, Aggregate)
+    assert hours.node.windowing is not None
+    assert hours.node.windowing.keep == 7_200_000_000
+    with pytest.raises(DeclarationError, match="can be corrected for 2 hours, and this window would miss that"):
+        minutes.window(tumbling("1 hour"), keep="10 minutes")
+    with pytest.raises(DeclarationError, match="would miss that"):
+        minutes.window(tumbling("1 hour"), late="drop")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, open_log
 from penstock.cli.output import print_json, say
-from penstock.cli.savepoint.opened import AppName, SavepointName, described, now, opened_ledger, savepoints_of
+from penstock.cli.savepoint.opened import SavepointName, described, now, opened_ledger, savepoints_of
 
 
 @command

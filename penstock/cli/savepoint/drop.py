@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Yes, open_log
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, Yes, open_log
 from penstock.cli.output import counted, print_json, say
-from penstock.cli.savepoint.opened import AppName, SavepointName, opened_ledger, savepoints_of
+from penstock.cli.savepoint.opened import SavepointName, opened_ledger, savepoints_of
 
 
 @command

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, open_log
 from penstock.cli.output import instant, print_json, print_table, say
-from penstock.cli.savepoint.opened import AppName, described, opened_ledger, savepoints_of, size_of
+from penstock.cli.savepoint.opened import described, opened_ledger, savepoints_of, size_of
 from penstock.units import format_size
 
 

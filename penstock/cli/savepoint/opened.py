@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from penstock.engine.savepoints import Savepoint, Savepoints
 
 SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")]
-AppName = Annotated[
-    str | None, typer.Option("--app", metavar="NAME", help="The app; not needed where only one has run on the log.")
-]
 
 
 def opened_ledger(log: Path, app: str | None) -> Ledger:
     """The ledger of the app that was named, or of the only one."""
-    from penstock.engine.ledger import Ledger, app_directory, chosen_app
+    from penstock.derive.place import app_directory, chosen_app
+    from penstock.engine.ledger import Ledger
 
     return Ledger(app_directory(log, chosen_app(log, app)))
 

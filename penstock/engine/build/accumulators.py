@@ -1,4 +1,4 @@
-"""Which aggregates add up, and how: what Spark sums up in one epoch, how epochs are put together, how the value is made.
+"""Which aggregates add up, and how: what Spark sums up in an epoch, how epochs are put together, how a value is made.
 
 An aggregate that is not here, or not for this input, is evaluated by Spark over all rows of the groups that changed.
 """
@@ -14,11 +14,12 @@ from pyspark.sql.types import DataType
 
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.arrangement import Rule
+from penstock.engine.state.combine import Rule
 from penstock.flow.expressions import Call
 
 _ORDERED = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
-_SUMMED = (T.NumericType,)
+_EXTREMES: dict[str, Rule] = {"min": "min", "max": "max"}
+_FRACTIONS = (T.FloatType, T.DoubleType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,12 @@ def accumulated(call: Call, name: str, rows: DataFrame, *, sessions: bool) -> Ac
     if call.distinct or len(call.arguments) != 1:
         return None
     type_ = _type(rows, call.arguments[0])
-    if call.function in ("sum", "avg", "mean") and isinstance(type_, _SUMMED):
+    if call.function == "sum" and isinstance(type_, T.NumericType):
         return _sum(call, name, rows, retracts)
-    if call.function in ("min", "max") and isinstance(type_, _ORDERED) and not retracts:
-        least: Rule = "min" if call.function == "min" else "max"
-        return Accumulated(name, (Accumulator(name, call.text, least, type_.simpleString()),))
+    if call.function in ("avg", "mean") and isinstance(type_, T.NumericType):
+        return _average(call, name, rows, retracts)
+    if call.function in _EXTREMES and isinstance(type_, _ORDERED) and not retracts:
+        return Accumulated(name, (Accumulator(name, call.text, _EXTREMES[call.function], type_.simpleString()),))
     return None
 
 
@@ -74,39 +76,62 @@ def _count(call: Call, name: str, retracts: bool, sessions: bool) -> Accumulated
     return Accumulated(name, (Accumulator(name, _counting(counted, call.filter, retracts), "sum", "bigint"),))
 
 
+def _sum(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated | None:
+    (argument,) = call.arguments
+    if not retracts:
+        return Accumulated(name, (_summing(call, name, rows, argument, retracts),))
+    if isinstance(_type(rows, argument), _FRACTIONS):
+        return None  # taking 1e20 away again leaves the rounding it caused, and NaN does not go at all
+    sum_, number = _summing(call, name, rows, argument, retracts), _number(call, name, argument, retracts)
+    return Accumulated(f"CASE WHEN {number.name} <> 0 THEN {name} END", (sum_, number))
+
+
+def _average(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated | None:
+    (argument,) = call.arguments
+    type_, result = _type(rows, argument), _type(rows, f"avg({call.arguments[0]})", aggregate=True)
+    divided = name
+    if isinstance(type_, T.DecimalType):
+        quotient = _type(rows, f"sum({argument}) / count(1)", aggregate=True)
+        if not _holds(quotient, result):
+            return None
+    elif isinstance(type_, _FRACTIONS) and retracts:
+        return None
+    elif retracts:
+        argument, divided = f"CAST({argument} AS decimal(20,0))", f"CAST({name} AS double)"
+    else:
+        argument = f"CAST({argument} AS double)"
+    sum_, number = _summing(call, name, rows, argument, retracts), _number(call, name, argument, retracts)
+    value = f"CASE WHEN {number.name} <> 0 THEN CAST({divided} / {number.name} AS {result.simpleString()}) END"
+    return Accumulated(value, (sum_, number))
+
+
+def _holds(quotient: DataType, result: DataType) -> bool:
+    """Whether a quotient has more digits than it will be rounded to."""
+    assert isinstance(quotient, T.DecimalType) and isinstance(result, T.DecimalType)
+    return quotient.scale > result.scale
+
+
+def _summing(call: Call, name: str, rows: DataFrame, argument: str, retracts: bool) -> Accumulator:
+    total = _type(rows, f"sum({argument})", aggregate=True).simpleString()
+    signed = f"CASE WHEN {WEIGHT} > 0 THEN ({argument}) ELSE -({argument}) END" if retracts else argument
+    return Accumulator(name, f"sum({signed}){_only(call)}", "sum", total)
+
+
+def _number(call: Call, name: str, argument: str, retracts: bool) -> Accumulator:
+    """How many values there are: the sum of none is null, and so is their average."""
+    counting = _counting(f"({argument}) IS NOT NULL", call.filter, retracts)
+    return Accumulator(f"{name}_count", counting, "sum", "bigint")
+
+
 def _counting(condition: str, filter_: str | None, retracts: bool) -> str:
     whole = condition if filter_ is None else f"({condition}) AND ({filter_})"
     return f"coalesce(sum(CASE WHEN {whole} THEN {WEIGHT if retracts else '1L'} END), 0L)"
 
 
-def _sum(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated:
-    argument = call.arguments[0]
-    type_ = _type(rows, argument)
-    average = call.function != "sum"
-    if average and not isinstance(type_, T.DecimalType):
-        argument, type_ = f"CAST({argument} AS double)", T.DoubleType()
-    total = _type(rows, f"sum({argument})", aggregate=True).simpleString()
-    kept = "" if call.filter is None else f" FILTER (WHERE {call.filter})"
-    summed = f"sum({argument}){kept}"
-    if retracts:
-        weighted = f"({argument}) * CAST({WEIGHT} AS {type_.simpleString()})"
-        summed = f"CAST(sum({weighted}){kept} AS {total})"
-    accumulators = [Accumulator(name, summed, "sum", total)]
-    if not average and not retracts:
-        return Accumulated(name, tuple(accumulators))
-    # The sum of no values is null, and so is their average: how many there are must be known.
-    number = f"{name}_count"
-    accumulators.append(
-        Accumulator(number, _counting(f"({argument}) IS NOT NULL", call.filter, retracts), "sum", "bigint")
-    )
-    value = f"CASE WHEN {number} <> 0 THEN {name} END"
-    if average:
-        result = _type(rows, f"avg({argument})", aggregate=True).simpleString()
-        value = f"CASE WHEN {number} <> 0 THEN CAST({name} / {number} AS {result}) END"
-    return Accumulated(value, tuple(accumulators))
+def _only(call: Call) -> str:
+    return "" if call.filter is None else f" FILTER (WHERE {call.filter})"
 
 
 def _type(rows: DataFrame, expression: str, *, aggregate: bool = False) -> DataType:
     typed = rows.groupBy().agg(F.expr(expression)) if aggregate else rows.select(F.expr(expression))
     return typed.schema[0].dataType
-

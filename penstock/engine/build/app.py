@@ -14,6 +14,16 @@ from penstock.engine.build.needs import needs_of, shared, upserted
 from penstock.engine.build.outputs import output
 from penstock.flow import plan as flow
 
+# Tasks find their state by the number of their partition, and rows get there by the columns of their group. These rules
+# would take away branches without rows, and columns from groups.
+_RULES = (
+    "PropagateEmptyRelation",
+    "PruneFilters",
+    "RemoveLiteralFromGroupExpressions",
+    "RemoveRepetitionFromGroupExpressions",
+)
+_EXCLUDED = ",".join(f"org.apache.spark.sql.catalyst.optimizer.{name}" for name in _RULES)
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -25,9 +35,11 @@ class Built:
 
 
 def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, source_tasks: int) -> Built:
-    graph = Graph(spark, partitions, source_tasks, needs_of(plan), shared(plan), upserted(plan))
+    spark.conf.set("spark.sql.optimizer.excludedRules", _EXCLUDED)
+    once = shared(plan, small=source_tasks == partitions)
+    graph = Graph(spark, partitions, source_tasks, needs_of(plan), once, upserted(plan))
     staged, views = [], {}
-    # Spark numbers the tasks of a union one after the other. Where states are, branches have a multiple of `partitions`.
+    # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
     for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):
         frame, views[view.name] = output(_rows(graph, view.node), view.name)
         staged.append(frame)
@@ -44,8 +56,7 @@ def _rows(graph: Graph, node: flow.Node) -> DataFrame:
     """The changes of a node."""
     if node not in graph.built:
         made = _made(graph, node)
-        # Spark works out an exchange once, however many branches read it.
-        graph.built[node] = made.repartition(graph.partitions) if node in graph.shared else made
+        graph.built[node] = graph.worked_out_once(made) if node in graph.shared else made
     return graph.built[node]
 
 
@@ -61,11 +72,11 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
         case flow.Where():
             return rows.where(given, node)
         case flow.Select():
-            return rows.select(given, node)
+            return rows.select(given, node, graph.needs.columns[node])
         case flow.Map():
-            return rows.mapped(given, node)
+            return rows.mapped(graph, given, node)
         case flow.Changes():
-            return rows.changes(given, node)
+            return rows.changes(given, node, origin=node in graph.needs.origin)
         case flow.Distinct():
             return tables.distinct(graph, given, node)
         case flow.Latest():

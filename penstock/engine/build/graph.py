@@ -1,7 +1,8 @@
 """The graph of DataFrames of an app: one per node, made from those it reads from, and the states they keep.
 
-A DataFrame here holds changes: the columns of its node and hidden ones. `_weight` is there where the node's rows can be
-taken back. `_partition` and `_offset` are there where somebody further on needs the place a row has in the log.
+A DataFrame here holds changes: the columns of its node and hidden ones. `_weight`, which is 1 or -1, is there where the
+node's rows can be taken back. `_partition` and `_offset` are there where somebody further on needs the place that a row
+has in the log.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ class Graph:
 
     def brought_together(self, rows: DataFrame, by: list[str]) -> DataFrame:
         """All rows of one key in one partition."""
-        return rows.repartition(self.partitions, *key_columns(by))
+        return rows.repartition(self.partitions, *key_of(rows, by))
 
-    def share(self, by: list[str]) -> Column:
-        """Where Spark brings rows that it puts together by these columns: the way `HashPartitioning` does it."""
-        return F.pmod(F.hash(*key_columns(by)), F.lit(self.partitions)).alias(SHARE)
+    def share(self, rows: DataFrame, by: list[str]) -> Column:
+        """Where Spark brings rows that it puts together by these columns: `HashPartitioning` works it out like this."""
+        return F.pmod(F.hash(*key_of(rows, by)), F.lit(self.partitions)).alias(SHARE)
 
     def worked_out_once(self, rows: DataFrame) -> DataFrame:
         """The same rows, evaluated once however many branches read them: Spark runs equal exchanges once.
@@ -78,9 +79,12 @@ class Graph:
         They stay equal only if no branch moves its own filter or choice of columns before the exchange. The condition
         keeps both above: Spark moves nothing across one that could change from row to row, and it names every column.
         """
-        spread = rows.repartition(self.partitions, F.xxhash64(*(hashable(rows, name) for name in rows.columns)))
         nulls = (F.col(quoted(name)).isNull() for name in rows.columns)
-        return spread.where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
+        return self.spread(rows).where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
+
+    def spread(self, rows: DataFrame) -> DataFrame:
+        """Rows in as many partitions as states have, by nothing that anybody would look for."""
+        return rows.repartition(self.partitions, row_hash(rows, rows.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,12 @@ def _in_their_place(state: str, run: InArrow) -> InArrow:
     def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = state_partition(assignment().partitions)
         for batch in batches:
-            if batch.num_rows:
-                found = pc.min_max(batch.column(SHARE)).as_py()
-                if found != {"min": task, "max": task}:
-                    raise PenstockError(
-                        f"state {state}: its task {task} got rows of partitions {found['min']} to {found['max']}",
-                        hint="a function given to map must not change settings of Spark; if none does, report a bug",
-                    )
+            strangers = batch.column(SHARE).filter(pc.not_equal(batch.column(SHARE), task))
+            if len(strangers):
+                raise PenstockError(
+                    f"state {state}: task {task} got {len(strangers)} rows of others, such as {strangers[0]}",
+                    hint="a function given to map must not change settings of Spark; if none does, report a bug",
+                )
             yield batch.drop_columns([SHARE])
 
     return lambda batches: run(checked(batches))
@@ -122,13 +125,14 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name.startswith("_")]
 
 
-def key_columns(names: list[str]) -> list[Column]:
-    return [F.col(quoted(name)) for name in names] or [F.lit(0)]
+def key_of(rows: DataFrame, names: list[str]) -> list[Column]:
+    """The columns of a key; one that is the same for all rows where there are none."""
+    return [hashable(rows, name) for name in names] or [F.lit(0)]
 
 
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
-    columns = [hashable(rows, name) for name in by] or [F.lit(0)]
+    columns = key_of(rows, by)
     return rows.select(
         "*",
         F.xxhash64(*columns).alias(HASH),

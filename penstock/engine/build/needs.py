@@ -11,7 +11,7 @@ from penstock.flow.expressions import columns_of
 
 Columns = frozenset[str]
 # Names are compared without case, as Spark does.
-_EVERYTHING = frozenset({"*"})
+EVERYTHING = frozenset({"*"})
 _STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
 
 
@@ -20,6 +20,8 @@ def needs_of(plan: flow.Plan) -> Needs:
     origin: set[flow.Node] = set()
 
     def ask(node: flow.Node, wanted: Columns, place: bool) -> None:
+        # What a table keeps must not depend on which views read it: they may change while it stays.
+        wanted = EVERYTHING if isinstance(node, flow.Changelog) else wanted
         columns[node] = columns.get(node, frozenset()) | wanted
         if place:
             origin.add(node)
@@ -27,7 +29,7 @@ def needs_of(plan: flow.Plan) -> Needs:
             ask(one, _of_input(node, wanted), _place_of_input(node, place))
 
     for view in plan.views:
-        ask(view.node, _EVERYTHING, False)
+        ask(view.node, EVERYTHING, False)
     return Needs(columns, frozenset(origin))
 
 
@@ -37,20 +39,25 @@ def _of_input(node: flow.Node, wanted: Columns) -> Columns:
             return wanted | _lower(columns_of(node.condition))
         case flow.Select():
             return _of_select(node, wanted)
+        case flow.Union():
+            return wanted
         case flow.Aggregate():
             expressions = [one.expression for one in (*node.keys, *node.aggregates)]
             time = node.input.shape.time if node.windowing else None
             return _lower(_columns(expressions)) | _lower([time] if time else [])
         case _:
             # A ranking, a first or newest row is one among rows that differ in any column.
-            return _EVERYTHING
+            return EVERYTHING
 
 
 def _of_select(node: flow.Select, wanted: Columns) -> Columns:
     if node.rest:
-        return _EVERYTHING
-    made = [one.expression for one in node.columns if "*" in wanted or one.name.lower() in wanted]
-    return _lower(_columns(made))
+        return EVERYTHING
+    return _lower(_columns(one.expression for one in node.columns if is_wanted(one.name, wanted)))
+
+
+def is_wanted(name: str, wanted: Columns) -> bool:
+    return "*" in wanted or name.lower() in wanted
 
 
 def _place_of_input(node: flow.Node, place: bool) -> bool:
@@ -67,15 +74,29 @@ def _lower(names: Iterable[str]) -> Columns:
     return frozenset(name.lower() for name in names)
 
 
-def shared(plan: flow.Plan) -> frozenset[flow.Node]:
-    """Stateful nodes that several others read from: their changes are worked out once."""
+def shared(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
+    """Nodes that several others read from, and whose changes are worth working out once.
+
+    In a small epoch that is all that lies behind Python, because a task of it costs more than its rows do. In a large
+    one it is what keeps state: to read a topic twice is cheaper than to write its rows down.
+    """
     readers = Counter(one for node in flow.nodes(plan) for one in flow.inputs(node))
     readers.update(view.node for view in plan.views)
-    return frozenset(node for node, count in readers.items() if count > 1 and isinstance(node, _STATEFUL))
+    chosen: set[flow.Node] = set()
+    costly: set[flow.Node] = set()
+    for node in flow.nodes(plan):
+        python = isinstance(node, flow.Topic | flow.Map) or any(one in costly for one in flow.inputs(node))
+        if not isinstance(node, _STATEFUL) and not (small and python):
+            continue
+        if readers[node] > 1:
+            chosen.add(node)
+        else:
+            costly.add(node)
+    return frozenset(chosen)
 
 
 def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
-    """Nodes whose changes go to views only, with the key: an old row need not be taken back if a new one replaces it."""
+    """Nodes whose changes go to views only, with the key: there a new row replaces the old one by itself."""
     views = Counter(view.node for view in plan.views)
     readers: dict[flow.Node, list[flow.Node]] = {}
     for node in flow.nodes(plan):

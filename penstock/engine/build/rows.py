@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.engine.build.graph import ORIGIN, columns_of_rows, hidden_of_rows, quoted
+from penstock.engine.build.graph import (
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    Graph,
+    arrow_schema,
+    columns_of_rows,
+    hidden_of_rows,
+    quoted,
+)
+from penstock.engine.build.needs import EVERYTHING, Columns, is_wanted
 from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.tasks import assignment
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 
@@ -17,8 +32,9 @@ def where(rows: DataFrame, node: flow.Where) -> DataFrame:
     return rows.where(node.condition)
 
 
-def select(rows: DataFrame, node: flow.Select) -> DataFrame:
-    made = [F.expr(one.expression).alias(one.name) for one in node.columns]
+def select(rows: DataFrame, node: flow.Select, wanted: Columns = EVERYTHING) -> DataFrame:
+    """Those of the columns that anybody wants: what the others are made of was perhaps not read."""
+    made = [F.expr(one.expression).alias(one.name) for one in node.columns if is_wanted(one.name, wanted)]
     rest = []
     if node.rest:
         made_names = {one.name.lower() for one in node.columns}
@@ -27,7 +43,7 @@ def select(rows: DataFrame, node: flow.Select) -> DataFrame:
     return rows.select(*rest, *made, *hidden_of_rows(rows))
 
 
-def mapped(rows: DataFrame, node: flow.Map) -> DataFrame:
+def mapped(graph: Graph, rows: DataFrame, node: flow.Map) -> DataFrame:
     """The user's function gets the hidden columns too and should pass them on."""
     result = node.function(rows)
     if not isinstance(result, DataFrame):
@@ -40,24 +56,48 @@ def mapped(rows: DataFrame, node: flow.Map) -> DataFrame:
             f"{node.place}: map: the function dropped the hidden columns {', '.join(missing)}, which are needed later",
             hint='keep them: use withColumn, or end the list of columns with "_*" columns of the input',
         )
-    return result
+    # Tasks find their state by the numbers of partitions, so a function may not decide where rows are.
+    return result if _partitioning(result) == _partitioning(rows) else graph.spread(result)
+
+
+def _partitioning(rows: DataFrame) -> str:
+    return str(rows._jdf.queryExecution().executedPlan().outputPartitioning().toString())
 
 
 def union(branches: list[DataFrame], node: flow.Union) -> DataFrame:
     names = columns_of_rows(branches[0])
-    weighted = any(WEIGHT in rows.columns for rows in branches)
-    origin = all(set(ORIGIN) <= set(rows.columns) for rows in branches)
-    extra = [*([WEIGHT] if weighted else []), *(ORIGIN if origin else ())]
-    if weighted:
+    if any(WEIGHT in rows.columns for rows in branches):
         branches = [
             rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, F.lit(1).cast("long")) for rows in branches
         ]
-    columns = [*map(quoted, names), *extra]
+    if all(set(ORIGIN) <= set(rows.columns) for rows in branches):
+        # Two rows of different branches may stand at the same place, in two topics or in one that is read twice.
+        branches = [
+            rows.withColumn(PARTITION, F.col(PARTITION) * F.lit(len(branches)) + F.lit(number))
+            for number, rows in enumerate(branches)
+        ]
+    hidden = [name for name in (WEIGHT, *ORIGIN) if all(name in rows.columns for rows in branches)]
+    columns = [*map(quoted, names), *hidden]
     return reduce(DataFrame.unionAll, [rows.select(*columns) for rows in branches])
 
 
-def changes(rows: DataFrame, node: flow.Changes) -> DataFrame:
+def changes(rows: DataFrame, node: flow.Changes, *, origin: bool) -> DataFrame:
     names = [quoted(name) for name in columns_of_rows(rows)]
+    if origin:
+        # A change has no place in the log: it comes after those of earlier epochs, and what is added after what is not.
+        added = (F.col(WEIGHT) > 0).cast("int")
+        rows = _in_their_epoch(rows.select(*names, WEIGHT, added.alias(PARTITION), F.lit(0).cast("long").alias(OFFSET)))
     kind = F.when(F.col(WEIGHT) > 0, "added").otherwise("removed")
-    return rows.select(*names, F.explode(F.array_repeat(kind, F.abs(F.col(WEIGHT)).cast("int"))).alias("change"))
+    return rows.select(*names, kind.alias("change"), *(ORIGIN if origin else ()))
 
+
+def _in_their_epoch(rows: DataFrame) -> DataFrame:
+    schema = arrow_schema(rows.schema)
+
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        epoch = assignment().epoch
+        for batch in batches:
+            epochs = pa.array(np.full(batch.num_rows, epoch, dtype=np.int64))
+            yield batch.set_column(batch.schema.get_field_index(OFFSET), OFFSET, epochs)
+
+    return rows.mapInArrow(number, from_arrow_schema(schema))

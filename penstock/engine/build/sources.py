@@ -1,7 +1,7 @@
 """Reading topics in tasks: each takes its share of the epoch's ranges, straight from mapped frames.
 
-Rows that cannot take part are set aside here, with their reason: those whose event time is missing or too far ahead, and
-those that the epoch's plan names because an expression fails on them.
+Rows that cannot take part are set aside here, with their reason: those whose event time is missing or too far ahead,
+and those that the epoch's plan names because an expression fails on them.
 """
 
 from __future__ import annotations

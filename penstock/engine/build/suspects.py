@@ -1,7 +1,7 @@
 """The way of rows from their topics to the first state, walked again to find those that fail, or that were late.
 
-Each row carries where it is in the log. Expressions are guarded: one that fails gives null instead of ending the job, so
-that a single job finds every row that fails. What a user's function does cannot be guarded.
+Each row carries where it is in the log. Expressions are guarded: one that fails gives null instead of ending the job,
+so that a single job finds every row that fails. What a user's function does cannot be guarded.
 """
 
 from __future__ import annotations

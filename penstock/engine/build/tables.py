@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from penstock.engine.build.graph import (
-
+    OFFSET,
     ORIGIN,
+    PARTITION,
     Graph,
     arrow_schema,
     columns_of_rows,
@@ -19,11 +20,10 @@ from penstock.engine.build.graph import (
     weight_of,
 )
 from penstock.engine.build.windows import moment
-from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.operators.contract import MOMENT, ROW_HASH, WEIGHT
 from penstock.engine.operators.first import First
-from penstock.engine.operators.newest import MOMENT, Newest
+from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
-from penstock.engine.operators.regroup import ROW_HASH
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow
 
@@ -33,19 +33,21 @@ DISTINCT_KEEP = 3_600_000_000
 
 def changelog(graph: Graph, rows: DataFrame, node: flow.Changelog) -> DataFrame:
     """The last row of each key, in the order of the log; the rows have `_offset` and `_gone`."""
-    return _newest(graph, rows.withColumn(MOMENT, F.lit(0).cast("long")), node, node.key)
+    return _newest(graph, rows, node, node.key, (OFFSET,))
 
 
 def latest(graph: Graph, rows: DataFrame, node: flow.Latest) -> DataFrame:
-    time = node.input.shape.time
     if WEIGHT in rows.columns:
-        return _latest_of_changes(graph, rows, node, time)
-    return _newest(graph, rows.withColumn(MOMENT, moment(node.input.shape)), node, node.key)
+        return _latest_of_changes(graph, rows, node, node.input.shape.time)
+    names = columns_of_rows(rows)
+    timed = rows.withColumns({MOMENT: moment(node.input.shape), ROW_HASH: row_hash(rows, names)})
+    return _newest(graph, timed, node, node.key, (MOMENT, OFFSET, PARTITION, ROW_HASH))
 
 
-def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...]) -> DataFrame:
-    keyed = hashed(graph.brought_together(rows, list(key)), list(key))
-    operator = Newest(graph.state_name(node, "rows"), upserts=node in graph.upserted)
+def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...], order: tuple[str, ...]) -> DataFrame:
+    together = graph.brought_together(rows, list(key))
+    keyed = hashed(together, list(key), graph.share(together, list(key)))
+    operator = Newest(graph.state_name(node, "rows"), upserts=node in graph.upserted, order=order)
     columns = [one for one in arrow_schema(keyed.schema) if not one.name.startswith("_")]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
 
@@ -53,79 +55,72 @@ def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...]
 def _latest_of_changes(graph: Graph, rows: DataFrame, node: flow.Latest, time: str | None) -> DataFrame:
     """Where rows can be taken back, the second newest may become the newest again: the first of a ranking."""
     order = (flow.Order(quoted(time), descending=True),) if time else ()
-    ranked = _ranked(graph, rows, node, count=1, order=order, per=node.key, ties=False)
+    ranked = _ranked(graph, rows, node, flow.Top(node.input, 1, order, node.key, "break", node.shape, node.place))
     return ranked.drop(RANK)
 
 
 def top(graph: Graph, rows: DataFrame, node: flow.Top) -> DataFrame:
-    return _ranked(
-        graph, rows, node, count=node.count, order=node.order, per=node.per, ties=node.ties == "keep"
-    )
+    ranked = _ranked(graph, rows, node, node)
+    if node.ties == "break":
+        return ranked
+    # Equal rows share a rank and come as one with a weight; every other node counts on weights of 1 and -1.
+    names = [quoted(name) for name in ranked.columns if name != WEIGHT]
+    each = F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))
+    return ranked.select(*names, F.explode(each).alias(WEIGHT))
 
 
-def _ranked(
-    graph: Graph,
-    rows: DataFrame,
-    node: flow.Node,
-    *,
-    count: int,
-    order: tuple[flow.Order, ...],
-    per: tuple[str, ...],
-    ties: bool,
-) -> DataFrame:
-    names = columns_of_rows(rows)
-    sorting = {f"_o{number}": one for number, one in enumerate(order)}
+def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -> DataFrame:
+    names, per = columns_of_rows(rows), list(ranking.per)
+    sorting = {f"_o{number}": one for number, one in enumerate(ranking.order)}
     rows = rows.select(
         *map(quoted, names),
         *(F.expr(one.expression).alias(name) for name, one in sorting.items()),
-        weight_of(rows).cast("long").alias(WEIGHT),
+        weight_of(rows).cast("long").alias(COUNT),
     )
-    rows = rows.select("*", *(_kind_of_value(rows, name).alias(f"{name}_kind") for name in sorting))
-    equal = [quoted(name) for name in rows.columns if name != WEIGHT]
-    together = graph.brought_together(rows, list(per)).groupBy(*equal).agg(F.sum(WEIGHT).alias(COUNT))
-    keyed = hashed(graph.brought_together(together, list(per)), list(per), row_hash(names).alias(ROW_HASH))
-    by = [(f"{name}{suffix}", one.descending) for name, one in sorting.items() for suffix in ("_kind", "")]
-    operator = Rank(graph.state_name(node, "rows"), count, tuple(by), ties, grows=not _retracts(node))
+    rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
+    together = _counted(graph.brought_together(rows, per))
+    keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(together, per))
+    by = tuple((f"{name}{part}", one.descending) for name, one in sorting.items() for part in ("_kind", ""))
+    operator = Rank(
+        graph.state_name(node, "rows"), ranking.count, by, ranking.ties == "keep", grows=not _retracts(node)
+    )
     columns = [one for one in arrow_schema(keyed.schema) if one.name in names]
     fields = [*columns, pa.field(RANK, pa.int32()), pa.field(WEIGHT, pa.int64())]
     return graph.operated(keyed, operator, node, pa.schema(fields))
 
 
-def _kind_of_value(rows: DataFrame, name: str):  # type: ignore[no-untyped-def]
-    """Nulls before values, and values before NaN, as Spark orders them."""
-    kind = F.when(F.col(name).isNull(), 0).otherwise(1)
-    if isinstance(rows.schema[name].dataType, T.FloatType | T.DoubleType):
-        kind = F.when(F.col(name).isNull(), 0).when(F.isnan(name), 2).otherwise(1)
-    return kind
+def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:
+    """A column and one before it that together sort as Spark does: nulls first, NaN last, and one zero."""
+    kind = F.when(F.col(name).isNull(), 0)
+    if not isinstance(rows.schema[name].dataType, T.FloatType | T.DoubleType):
+        return {f"{name}_kind": kind.otherwise(1)}
+    # Adding zero makes -0.0 the same as 0.0.
+    zero = F.lit(0).cast(rows.schema[name].dataType)
+    return {name: F.col(name) + zero, f"{name}_kind": kind.when(F.isnan(name), 2).otherwise(1)}
 
 
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
-    names = columns_of_rows(rows)
+    names, by = columns_of_rows(rows), list(node.columns)
     rows = rows.select(
         *map(quoted, [*names, *place]),
         moment(node.input.shape).alias(MOMENT),
         weight_of(rows).cast("long").alias(COUNT),
     )
-    together = graph.brought_together(rows, list(node.columns))
-    if not place:
-        equal = [quoted(name) for name in rows.columns if name != COUNT]
-        together = graph.brought_together(
-            together.groupBy(*equal).agg(F.sum(COUNT).alias(COUNT)), list(node.columns)
-        )
-    keyed = hashed(together, list(node.columns), row_hash([*names, *place]).alias(ROW_HASH))
+    together = _counted(graph.brought_together(rows, by))
+    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share(together, by))
     operator = First(
-        graph.state_name(node, "rows"),
-        node.within,
-        DISTINCT_KEEP,
-        tuple(place),
-        grows=not _retracts(node),
+        graph.state_name(node, "rows"), node.within, DISTINCT_KEEP, tuple(place), grows=not _retracts(node)
     )
     columns = [one for one in arrow_schema(keyed.schema) if one.name in (*names, *place)]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
 
 
+def _counted(rows: DataFrame) -> DataFrame:
+    """Each different row once, with how often it was added. Rows that were brought together stay where they are."""
+    equal = [quoted(name) for name in rows.columns if name != COUNT]
+    return rows.groupBy(*equal).agg(F.sum(COUNT).alias(COUNT))
+
+
 def _retracts(node: flow.Node) -> bool:
     return any(one.shape.retracts for one in flow.inputs(node))
-
-

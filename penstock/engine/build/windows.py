@@ -52,18 +52,18 @@ def universal(local_: Column, zone: str | None) -> Column:
 
 
 def pane_of(window: Tumbling | Hopping, moment_: Column) -> Column:
-    """The start, by the clocks of the zone, of the piece of time that an event is in; windows are made of whole ones."""
+    """The start, by the clocks of the zone, of the piece of time an event is in; windows are made of whole ones."""
     length = window.size if isinstance(window, Tumbling) else math.gcd(window.size, window.every)
-    return _floored(local(moment_, window.zone), length, window.offset)
+    return floored(local(moment_, window.zone), length, window.offset)
 
 
 def starts_of(window: Hopping, pane: Column) -> Column:
     """The starts of all windows that a piece of time is in, the last one first."""
-    last = _floored(pane, window.every, window.offset)
-    most = -(-window.size // window.every)
-    starts = F.array(*(last - F.lit(number * window.every) for number in range(most)))
+    last = floored(pane, window.every, window.offset)
+    further = -(-window.size // window.every) - 1
+    starts = F.sequence(last, last - F.lit(further * window.every), F.lit(-window.every))
     return F.filter(starts, lambda start: start + F.lit(window.size) > pane)
 
 
-def _floored(value: Column, length: int, offset: int) -> Column:
+def floored(value: Column, length: int, offset: int) -> Column:
     return value - F.pmod(value - F.lit(offset), F.lit(length))

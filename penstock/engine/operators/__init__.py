@@ -1,1 +1,1 @@
-"""What stateful nodes do with one epoch's changes, in one task: pure functions of the changes, the state and the time."""
+"""What stateful nodes do with one epoch's changes in one task: functions of the changes, the state and the time."""

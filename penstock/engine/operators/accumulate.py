@@ -1,40 +1,52 @@
 """Aggregates that add up: counts, sums, least and greatest values, in groups and windows.
 
-The input has one row per group that the epoch touched, already summed up by Spark. What a run holds is exactly that: an
-epoch's part of the answer. A window that is still open therefore costs nothing but writing the part down; the parts
-are put together when the window closes, when a late row corrects it, or at every change where changes are asked for.
+The input has one row per group that the epoch touched, already summed up by Spark. While the answer of a window is not
+asked for, a run holds exactly that: an epoch's part of it, which costs nothing but writing it down. The parts are put
+together when the window closes. After that, and wherever changes are asked for, a run holds whole answers, so that what
+is taken back is what was given, to the last digit of a sum of doubles.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.engine.operators.contract import EVENTS as EVENTS
 from penstock.engine.operators.contract import (
+    HASH,
+    SECOND_HASH,
     Outcome,
     Times,
     hashes_of,
-    integers,
     keyed,
+    on_time,
     run_schema,
     weighted,
-    with_columns,
-    without_columns,
 )
-from penstock.engine.operators.windows import START, WindowOrder, closing_bounds, is_late, window_ends, window_order
-from penstock.engine.state.arrangement import Adding, Arrangement, Keep, Mask, Rule
+from penstock.engine.operators.contract import REVISION as REVISION
+from penstock.engine.operators.windows import (
+    END,
+    WindowOrder,
+    closes,
+    closing,
+    group_order,
+    late_windows,
+    window_expiry,
+)
+from penstock.engine.state.arrangement import GONE, WHOLE, Adding, Arrangement, Replacing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-
-REVISION = "_revision"
-EVENTS = "_events"  # how many events count here for the books: one that is in several windows counts in its last one
+from penstock.engine.state.combine import Rule, inexact
+from penstock.engine.state.rows import Numbers, integers, picked, stacked, with_columns
+from penstock.engine.state.run import Run, sorted_run
+from penstock.engine.state.search import Mask
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """`rules` names the accumulators. `window` is None for groups that last for ever.
+    """`rules` names the accumulators, `titles` says what a user calls them. `window` is None for groups without one.
 
     `final`: answers are given when the window closes, and after that when they are corrected. `upserts`: whoever reads
     the answers replaces an old one by its key, so that only those that vanish have to be taken back.
@@ -45,72 +57,84 @@ class Accumulate:
     window: WindowOrder | None = None
     final: bool = False
     upserts: bool = False
+    titles: dict[str, str] = field(default_factory=dict)
 
     @property
-    def kind(self) -> Adding:
-        return Adding({**self.rules, COUNT: "sum", REVISION: "sum"})
+    def kind(self) -> Adding | Replacing:
+        return self._adding if self.final else Replacing()
+
+    @property
+    def _adding(self) -> Adding:
+        return Adding({**self.rules, COUNT: "sum", REVISION: "sum"}, self.titles)
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        return run_schema(changes, {REVISION: pa.int64()}, without=(EVENTS,))
+        mark = WHOLE if self.final else GONE
+        return run_schema(changes, {REVISION: pa.int64(), mark: pa.bool_()}, (HASH, SECOND_HASH, EVENTS))
 
-    def keep(self, times: Times) -> Keep | None:
-        window = self.window
-        if window is None:
-            return None
-        return lambda rows: ~is_late(window, window_ends(rows), times.after)
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+        return window_expiry(self.window, rows)
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        counts = {"events": int(integers(changes, EVENTS).sum())}
-        part = self._part(changes)
-        if self.window is not None:
-            late = is_late(self.window, window_ends(part), times.before)
-            if late.any():
-                counts["late"] = int(integers(changes, EVENTS)[late].sum())
-                counts["late_groups"] = int(late.sum())
-                part = part.filter(pa.array(~late))
-        part = sorted_run(part).batch
+        late = late_windows(self.window, changes, times.before)
+        changes, counts = on_time(changes, late, integers(changes, EVENTS))
+        part = sorted_run(self._rows(changes)).batch
         if self.final:
-            return self._final(part, arrangement, times, counts)
-        part, output = self._corrected(part, arrangement)
-        return Outcome(output, Run(part), counts)
+            return self._closed(part, arrangement, times, counts)
+        run, output, counts["corrected"] = self._changed(part, arrangement, times)
+        return Outcome(output, Run(run), counts)
 
-    def _part(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """The changes as rows of the state, none of which revises anything yet."""
-        first, second = hashes_of(changes)
-        order = first if self.window is None else window_order(self.window, integers(changes, START), first)
-        fresh = with_columns(without_columns(changes, EVENTS), {REVISION: np.zeros(len(first), dtype=np.int64)})
-        part = keyed(fresh, order, second)
-        return part.select(self.schema(changes.schema).names)
+        _, second = hashes_of(changes)
+        none = np.zeros(changes.num_rows, dtype=np.int64)
+        rows = with_columns(changes, {REVISION: none, WHOLE if self.final else GONE: none.astype(np.bool_)})
+        rows = keyed(rows, group_order(self.window, changes), second)
+        return rows.select(self.schema(changes.schema).names)
 
-    def _final(
-        self, part: pa.RecordBatch, arrangement: Arrangement, times: Times, counts: dict[str, int]
-    ) -> Outcome:
+    def _closed(self, part: pa.RecordBatch, arrangement: Arrangement, times: Times, counts: dict[str, int]) -> Outcome:
         """Correct windows that were closed before; close those that the watermark has passed now."""
         assert self.window is not None
-        closed = window_ends(part) <= times.before
-        output: list[pa.RecordBatch] = []
-        if closed.any():
-            corrected, output = self._corrected(part.filter(pa.array(closed)), arrangement)
-            counts["corrected"] = corrected.num_rows
-            part = sorted_run(pa.concat_batches([corrected, part.filter(pa.array(~closed))])).batch
-        if times.after > times.before:
-            bounds = closing_bounds(self.window, times.before, times.after)
-            now_closed = arrangement.with_run(Run(part)).between(
-                bounds, lambda rows: _between(window_ends(rows), times.before, times.after)
-            )
-            output.append(weighted(now_closed.batch, 1))
-        return Outcome(output, Run(part), counts)
+        closed = integers(part, END) <= times.before
+        corrected, output, counts["corrected"] = self._changed(picked(part, closed), arrangement, times)
+        still_open = picked(part, ~closed)
+        answers = closing(self.window, arrangement.with_run(Run(still_open)), times).batch
+        run = [corrected, still_open]
+        if self._inexact(part.schema):
+            whole = with_columns(answers, {WHOLE: np.ones(answers.num_rows, dtype=np.bool_)})
+            run = [corrected, picked(still_open, ~closes(still_open, times)), whole]
+        return Outcome([*output, weighted(answers, 1)], sorted_run(stacked(run, part.schema)), counts)
 
-    def _corrected(self, part: pa.RecordBatch, arrangement: Arrangement) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """The groups of this part as they are now, instead of as they were; and the part, marked as a revision."""
+    def _inexact(self, schema: pa.Schema) -> bool:
+        return any(inexact(rule, schema.field(name).type) for name, rule in self.rules.items())
+
+    def _changed(
+        self, part: pa.RecordBatch, arrangement: Arrangement, times: Times
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch], int]:
+        """The groups of this part as they are now; the changes of the answers; and how many of those were final."""
         run = Run(part)
         old, there = arrangement.look_up(run.order, run.id)
-        part = with_columns(part, {REVISION: there.astype(np.int64)})
-        new = self.kind.together(old, part) if there.any() else part
+        final = there & self._final(part, times)
+        new = self._grown(with_columns(part, {REVISION: final.astype(np.int64)}), old, there)
         lives = integers(new, COUNT) != 0
-        taken_back = there & ~lives if self.upserts else there
-        return part, [weighted(old.filter(pa.array(taken_back)), -1), weighted(new.filter(pa.array(lives)), 1)]
+        taken_back = picked(old, ~lives[there]) if self.upserts else old
+        output = [weighted(taken_back, -1), weighted(picked(new, lives), 1)]
+        marks = {WHOLE: np.ones(len(lives), dtype=np.bool_)} if self.final else {GONE: ~lives}
+        return picked(with_columns(new, marks), lives | there), output, int(final.sum())
 
+    def _final(self, part: pa.RecordBatch, times: Times) -> Mask:
+        """Which groups are of windows that had closed before this epoch."""
+        if self.window is None:
+            return np.zeros(part.num_rows, dtype=np.bool_)
+        return integers(part, END) <= times.before
 
-def _between(ends: np.ndarray, before: int, after: int) -> Mask:
-    return np.asarray((ends > before) & (ends <= after), dtype=np.bool_)
+    def _grown(self, part: pa.RecordBatch, old: pa.RecordBatch, there: Mask) -> pa.RecordBatch:
+        """The part with the old rows of those groups that were there added to it."""
+        if not old.num_rows:
+            return part
+        names = [COUNT, REVISION, *self.rules]
+        both = self._adding.together(old.select(names), picked(part, there).select(names))
+        if there.all():
+            return with_columns(part, dict(zip(names, both.columns, strict=True)))
+        marks = pa.array(there)
+        grown = [pc.replace_with_mask(part.column(name), marks, both.column(name)) for name in names]
+        return with_columns(part, dict(zip(names, grown, strict=True)))

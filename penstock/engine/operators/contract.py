@@ -1,25 +1,31 @@
 """What every stateful operator is, and the columns they share.
 
-Rows between operators are changes: columns of the user, and hidden ones that begin with an underscore. `_weight` says how
-often a row was added (or taken away, where it is negative); rows without it are added once. `_h1` and `_h2` are two
-hashes of the key by which the rows were brought together.
+Rows between operators are changes: columns of the user, and hidden ones that begin with an underscore. `_weight` says
+how often a row was added (or taken away, where it is negative); rows without it are added once. `_h1` and `_h2` are
+two hashes of the key by which the rows were brought together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.state.arrangement import GONE, Arrangement, Keep, Kind
-from penstock.engine.state.run import ID, ORDER, Hashes, Run
+from penstock.engine.state.arrangement import GONE, WHOLE, Arrangement, Kind
+from penstock.engine.state.rows import Numbers, hashes, picked, with_columns, without_columns
+from penstock.engine.state.run import ID, ORDER, Run
+from penstock.engine.state.search import Hashes, Mask
 
 WEIGHT = "_weight"
 HASH = "_h1"
 SECOND_HASH = "_h2"
+ROW_HASH = "_row"  # of a whole row, where the rows of groups are kept
+MOMENT = "_time"  # the event time in microseconds
+EVENTS = "_events"  # how many events count here for the books: one that is in several windows counts in its last one
+REVISION = "_revision"  # how often an answer was corrected after its window had closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +38,14 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an operator did: changes for the next one, a run for its state, and what it counted."""
+    """What an operator did: changes for the next one (to be read once), a run for its state, and what it counted.
 
-    output: Sequence[pa.RecordBatch]
-    run: Run | None = None
+    `events` came, of which `late` came too late, in `late_groups` rows; `corrected` answers were changed after their
+    windows had closed.
+    """
+
+    output: Iterable[pa.RecordBatch]
+    run: Run
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -55,59 +65,41 @@ class Operator(Protocol):
         ...
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        """Take one epoch's changes of one state partition. Called again after a failure, with the same arguments."""
+        """Take one epoch's changes of one state partition, in any order; called again after a failure."""
         ...
 
-    def keep(self, times: Times) -> Keep | None:
-        """Which rows of its state can still be reached; None: all of them."""
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+        """For rows of its state the watermarks from which on they can no longer be reached; None: they last for ever.
+
+        `whole` says that these are all rows of the state, and not those of some runs.
+        """
         ...
 
 
 def hashes_of(changes: pa.RecordBatch) -> tuple[Hashes, Hashes]:
-    return (
-        changes.column(HASH).to_numpy(zero_copy_only=True).view(np.uint64),
-        changes.column(SECOND_HASH).to_numpy(zero_copy_only=True).view(np.uint64),
-    )
+    return hashes(changes, HASH), hashes(changes, SECOND_HASH)
 
 
-def integers(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    """A column of whole numbers without nulls."""
-    return batch.column(name).to_numpy(zero_copy_only=True)
+def on_time(changes: pa.RecordBatch, late: Mask, events: Numbers) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """The changes that are not late, and the books of all of them; `events` says how many events each stands for."""
+    counts = {"events": int(events.sum())}
+    if late.any():
+        counts |= {"late": int(events[late].sum()), "late_groups": int(late.sum())}
+    return picked(changes, ~late), counts
 
 
-def with_columns(batch: pa.RecordBatch, columns: dict[str, object]) -> pa.RecordBatch:
-    """The batch with these columns added, or put in place of those with their names."""
-    names, arrays = list(batch.schema.names), list(batch.columns)
-    for name, values in columns.items():
-        array = values if isinstance(values, pa.Array) else pa.array(values)
-        if name in names:
-            arrays[names.index(name)] = array
-        else:
-            names.append(name)
-            arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def without_columns(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
-    return batch.select([name for name in batch.schema.names if name not in names])
-
-
-def weighted(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
+def weighted(rows: pa.RecordBatch, weight: int, *without: str) -> pa.RecordBatch:
     """Rows of a state as changes."""
-    bare = without_columns(rows, ORDER, ID, GONE)
+    bare = without_columns(rows, ORDER, ID, GONE, WHOLE, *without)
     return with_columns(bare, {WEIGHT: np.full(rows.num_rows, weight, dtype=np.int64)})
 
 
 def keyed(batch: pa.RecordBatch, order: Hashes, id_: Hashes) -> pa.RecordBatch:
-    """The batch as rows of a run: with their order and id, without the hashes they came with."""
-    bare = without_columns(batch, HASH, SECOND_HASH)
-    return with_columns(bare, {ORDER: order.view(np.int64), ID: id_.view(np.int64)})
+    """The batch with the order and the id that its rows have in a run."""
+    return with_columns(batch, {ORDER: order.view(np.int64), ID: id_.view(np.int64)})
 
 
-def run_schema(changes: pa.Schema, added: dict[str, pa.DataType], without: Sequence[str] = ()) -> pa.Schema:
-    """The columns of a run of changes: those of the changes without their hashes, `added` ones, order and id."""
-    left_out = {HASH, SECOND_HASH, *without}
-    kept = [pa.field(field.name, field.type) for field in changes if field.name not in left_out]
-    names = {field.name for field in kept}
-    kept += [pa.field(name, type_) for name, type_ in added.items() if name not in names]
-    return pa.schema([*kept, pa.field(ORDER, pa.int64()), pa.field(ID, pa.int64())])
+def run_schema(changes: pa.Schema, added: dict[str, pa.DataType], without: Sequence[str]) -> pa.Schema:
+    """The columns of a run: those of the changes without some of them, `added` ones, order and id."""
+    types = {field.name: field.type for field in changes if field.name not in without}
+    return pa.schema([*({**added, **types, ORDER: pa.int64(), ID: pa.int64()}).items()])

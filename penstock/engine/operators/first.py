@@ -1,7 +1,7 @@
 """The first row of those that agree in some columns: of all of them, or of each burst.
 
-Rows are ordered by event time and then by their place in the log. A row counts if none of its key came less than `within`
-before it. So a late row can take the place of one that was first before.
+Rows are ordered by event time and then by their place in the log. A row counts if none of its key came less than
+`within` before it. So a late row can take the place of one that was first before.
 """
 
 from __future__ import annotations
@@ -11,30 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import (
-    HASH,
-    SECOND_HASH,
-    WEIGHT,
-    Outcome,
-    Times,
-    hashes_of,
-    integers,
-    with_columns,
-    without_columns,
-)
-from penstock.engine.operators.newest import MOMENT
-from penstock.engine.operators.regroup import ROW_HASH
-from penstock.engine.operators.segments import segments
+from penstock.engine.operators.contract import MOMENT, Outcome, Times, hashes_of, on_time, weighted
+from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, missing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.arrangement import Adding, Arrangement, Keep
-from penstock.engine.state.run import ID, ORDER, hashes, sorted_run
-from penstock.engine.state.search import firsts
+from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
+from penstock.engine.state.run import ID, Run, sorted_run
+from penstock.engine.state.search import Mask, firsts
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """`within` and `keep_after` in microseconds; `within` is None for ever. `place` names the columns that order rows
-    of one time. With `grows` no row is ever taken away, and without `within` only the first row of each key is kept."""
+    """`within` and `keep_after` in microseconds; `within` is None for ever.
+
+    `place` names the columns that order rows of one time. With `grows` no row is ever taken away, and without `within`
+    only the first row of each key is kept.
+    """
 
     state: str
     within: int | None
@@ -44,55 +36,41 @@ class First:
 
     @property
     def kind(self) -> Adding:
-        return Adding({COUNT: "sum"})
+        return MEMBERS
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        fields = [pa.field(one.name, one.type) for one in changes if one.name not in (HASH, ROW_HASH)]
-        return pa.schema([*fields, pa.field(ORDER, pa.int64()), pa.field(ID, pa.int64())])
+        return members_schema(changes)
 
-    def keep(self, times: Times) -> Keep | None:
-        if self.within is None:
-            return None
-        reach = self.within + self.keep_after
-        return lambda rows: integers(rows, MOMENT) + reach > times.after
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+        return None if self.within is None else integers(rows, MOMENT) + self.within + self.keep_after
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        counts = {"events": int(np.abs(integers(changes, COUNT)).sum())}
-        if self.within is not None:
-            late = integers(changes, MOMENT) + self.keep_after <= times.before
-            if late.any():
-                counts["late"] = int(np.abs(integers(changes, COUNT)[late]).sum())
-                counts["late_groups"] = int(late.sum())
-                changes = changes.filter(pa.array(~late))
-        first, _ = hashes_of(changes)
-        rows = with_columns(changes, {ORDER: first.view(np.int64), ID: changes.column(ROW_HASH)})
-        part = sorted_run(rows.select(self.schema(changes.schema).names))
+        changes, counts = on_time(changes, self._late(changes, times), np.abs(integers(changes, COUNT)))
+        part = members(changes, hashes_of(changes)[0])
         before = arrangement.of_orders(np.unique(part.order))
-        after = self.kind.merged(before, part)
-        old, new = self._firsts(before.batch), self._firsts(after.batch)
-        gone = ~np.isin(hashes(old, ID), hashes(new, ID))
-        come = ~np.isin(hashes(new, ID), hashes(old, ID))
-        taken, given = old.filter(pa.array(gone)), new.filter(pa.array(come))
-        counts["duplicates"] = counts["events"] - counts.get("late", 0) - given.num_rows + taken.num_rows
-        run = part
-        if self.grows and self.within is None:
-            kept = with_columns(given, {COUNT: np.ones(given.num_rows, dtype=np.int64)})
-            run = sorted_run(pa.concat_batches([kept, with_columns(taken, {COUNT: -integers(taken, COUNT)})]))
-        return Outcome([_weighted(taken, -1), _weighted(given, 1)], run, counts)
+        old, new = self._firsts(before), self._firsts(MEMBERS.merged(before, part))
+        gone, come = picked(old, missing(old, new)), picked(new, missing(new, old))
+        counts["duplicates"] = counts["events"] - counts.get("late", 0) - come.num_rows + gone.num_rows
+        run = self._only_firsts(gone, come) if self.grows and self.within is None else part
+        return Outcome([weighted(gone, -1, *OWN), weighted(come, 1, *OWN)], run, counts)
 
-    def _firsts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        keys = [hashes(rows, ID), *(integers(rows, name) for name in reversed(self.place))]
-        order = np.lexsort([*keys, integers(rows, MOMENT), integers(rows, SECOND_HASH), integers(rows, ORDER)])
-        rows = rows.take(pa.array(order))
-        group = segments(integers(rows, ORDER), integers(rows, SECOND_HASH))
-        begins = firsts(group)
-        if self.within is not None and rows.num_rows:
+    def _late(self, changes: pa.RecordBatch, times: Times) -> Mask:
+        if self.within is None:
+            return np.zeros(changes.num_rows, dtype=np.bool_)
+        return integers(changes, MOMENT) + self.keep_after <= times.before
+
+    def _firsts(self, run: Run) -> pa.RecordBatch:
+        there = picked(run.batch, integers(run.batch, COUNT) > 0)
+        place = [integers(there, name) for name in reversed(self.place)]
+        rows = taken(there, by_group(there, [hashes(there, ID), *place, integers(there, MOMENT)]))
+        begins = firsts(groups(rows))
+        if self.within is not None:
             moment = integers(rows, MOMENT)
             begins[1:] |= moment[1:] - moment[:-1] >= self.within
-        return rows.filter(pa.array(begins))
+        return picked(rows, begins)
 
-
-def _weighted(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
-    bare = without_columns(rows, ORDER, ID, SECOND_HASH, COUNT)
-    return with_columns(bare, {WEIGHT: np.full(rows.num_rows, weight, dtype=np.int64)})
-
+    def _only_firsts(self, gone: pa.RecordBatch, come: pa.RecordBatch) -> Run:
+        """What makes the state hold the first rows and no others."""
+        added = with_columns(come, {COUNT: np.ones(come.num_rows, dtype=np.int64)})
+        taken_away = with_columns(gone, {COUNT: -integers(gone, COUNT)})
+        return sorted_run(stacked([added, taken_away], come.schema))

@@ -8,73 +8,88 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import (
+    HASH,
+    SECOND_HASH,
     Outcome,
     Times,
     hashes_of,
-    integers,
     keyed,
     run_schema,
     weighted,
-    with_columns,
-    without_columns,
 )
-from penstock.engine.state.arrangement import GONE, Arrangement, Keep, Replacing
-from penstock.engine.state.run import ID, ORDER, sorted_run
-from penstock.engine.state.search import firsts
+from penstock.engine.operators.contract import MOMENT as MOMENT
+from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
+from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, taken, with_columns
+from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.search import Hashes, Mask, Positions, firsts
 
-MOMENT = "_time"
 OFFSET = "_offset"
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Rows have `_time` and `_offset`, by which they are ordered; `_gone` marks those that delete their key."""
+    """`order` names the columns by which rows are ordered, the most important first; they hold whole numbers.
+
+    `_gone` marks rows that delete their key. A deleted key is forgotten, so rows with such marks must come in order.
+    """
 
     state: str
     upserts: bool = False
+    order: tuple[str, ...] = (MOMENT, OFFSET)
 
     @property
     def kind(self) -> Replacing:
         return Replacing()
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        return run_schema(changes, {GONE: pa.bool_()})
+        return run_schema(changes, {GONE: pa.bool_()}, (HASH, SECOND_HASH))
 
-    def keep(self, times: Times) -> Keep | None:
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
         return None
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        counts = {"events": changes.num_rows}
-        new = _newest_of_each(self._rows(changes))
-        run = sorted_run(new)
-        old, there = arrangement.look_up(run.order, run.id)
-        # A row that deletes its key is remembered with its place in the order only as long as nothing newer comes.
-        newer = ~there | _after(run.batch, old)
-        new, old, there = run.batch.filter(pa.array(newer)), old.filter(pa.array(newer)), there[newer]
-        lives = ~new.column(GONE).to_numpy(zero_copy_only=False).astype(np.bool_)
-        taken_back = there & ~lives if self.upserts else there
-        output = [weighted(old.filter(pa.array(taken_back)), -1), weighted(new.filter(pa.array(lives)), 1)]
-        return Outcome(output, sorted_run(new.filter(pa.array(lives | there))), counts)
+        new = sorted_run(self._newest_of_each(self._rows(changes))).batch
+        old, there = arrangement.look_up(hashes(new, ORDER), hashes(new, ID))
+        newer = ~there
+        newer[there] = self._after(picked(new, there), old)
+        new, old, there = picked(new, newer), picked(old, newer[there]), there[newer]
+        lives = ~mask(new.column(GONE))
+        taken_back = picked(old, ~lives[there]) if self.upserts else old
+        output = [weighted(taken_back, -1), weighted(picked(new, lives), 1)]
+        return Outcome(output, Run(picked(new, lives | there)), {"events": changes.num_rows})
 
     def _rows(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        order, id_ = hashes_of(changes)
-        rows = keyed(changes, order, id_)
+        rows = keyed(changes, *hashes_of(changes))
         if GONE not in rows.schema.names:
             rows = with_columns(rows, {GONE: np.zeros(rows.num_rows, dtype=np.bool_)})
         return rows.select(self.schema(changes.schema).names)
 
+    def _newest_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        order = _by_age(hashes(rows, ORDER), hashes(rows, ID), self._ages(rows))
+        begins = firsts(hashes(rows, ORDER)[order], hashes(rows, ID)[order])
+        return taken(rows, order[np.append(begins[1:], True)[: len(begins)]])
 
-def _newest_of_each(rows: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [rows.column(name).to_numpy() for name in (OFFSET, MOMENT, ID, ORDER)]
-    order = np.lexsort(columns)
-    begins = firsts(columns[3][order], columns[2][order])
-    lasts = np.append(begins[1:], True)[: len(begins)]
-    return rows.take(pa.array(order[lasts]))
+    def _after(self, new: pa.RecordBatch, old: pa.RecordBatch) -> Mask:
+        """Which new rows come after the old ones."""
+        after = np.zeros(new.num_rows, dtype=np.bool_)
+        equal = ~after
+        for one, other in zip(self._ages(new), self._ages(old), strict=True):
+            after |= equal & (one > other)
+            equal &= one == other
+        return after
+
+    def _ages(self, rows: pa.RecordBatch) -> list[Numbers]:
+        return [integers(rows, name) for name in self.order]
 
 
-def _after(new: pa.RecordBatch, old: pa.RecordBatch) -> np.ndarray:
-    """Where the new row is later than the old one; where there is no old one it does not matter."""
-    old_time = old.column(MOMENT).fill_null(0).to_numpy(zero_copy_only=False)
-    old_offset = old.column(OFFSET).fill_null(0).to_numpy(zero_copy_only=False)
-    time, offset = integers(new, MOMENT), integers(new, OFFSET)
-    return (time > old_time) | ((time == old_time) & (offset > old_offset))
+def _by_age(order: Hashes, id_: Hashes, ages: list[Numbers]) -> Positions:
+    """How to sort rows by key, and those of one key from the oldest to the newest."""
+    # Sorting takes most of the time of a step; by what is the same in all rows, or sorted already, it changes nothing.
+    ages = [age for age in ages if len(age) and age.min() < age.max()]
+    if len(ages) == 1 and (ages[0][1:] >= ages[0][:-1]).all():
+        ages = []
+    at = np.lexsort((*reversed(ages), order))
+    tied = order[at][1:] == order[at][:-1]
+    if (id_[at][1:] != id_[at][:-1])[tied].any():
+        return np.lexsort((*reversed(ages), id_, order))
+    return at

@@ -8,23 +8,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.operators.contract import (
-    HASH,
-    SECOND_HASH,
-    WEIGHT,
-    Outcome,
-    Times,
-    hashes_of,
+from penstock.engine.operators.contract import SECOND_HASH, WEIGHT, Outcome, Times, hashes_of
+from penstock.engine.operators.members import MEMBERS, OWN, groups, members, members_schema, missing
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.rows import (
+    Column,
+    Numbers,
+    hashes,
     integers,
+    mask,
+    picked,
+    stacked,
+    taken,
     with_columns,
     without_columns,
 )
-from penstock.engine.operators.regroup import ROW_HASH
-from penstock.engine.operators.segments import segments
-from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.arrangement import Adding, Arrangement, Keep
-from penstock.engine.state.run import ID, ORDER, Hashes, Run, hashes, sorted_run
-from penstock.engine.state.search import NOWHERE, firsts, positions
+from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.search import NOWHERE, Mask, firsts, positions
 
 RANK = "rank"
 COPIES = "_copies"
@@ -45,87 +46,93 @@ class Rank:
 
     @property
     def kind(self) -> Adding:
-        return Adding({COUNT: "sum"})
+        return MEMBERS
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        fields = [pa.field(one.name, one.type) for one in changes if one.name not in (HASH, ROW_HASH)]
-        return pa.schema([*fields, pa.field(ORDER, pa.int64()), pa.field(ID, pa.int64())])
+        return members_schema(changes)
 
-    def keep(self, times: Times) -> Keep | None:
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
         return None
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        first, _ = hashes_of(changes)
-        rows = with_columns(changes, {ORDER: first.view(np.int64), ID: changes.column(ROW_HASH)})
-        part = sorted_run(rows.select(self.schema(changes.schema).names))
+        part = members(changes, hashes_of(changes)[0])
         before = arrangement.of_orders(np.unique(part.order))
-        after = self.kind.merged(before, part)
-        old, new = self._ranked(before.batch), self._ranked(after.batch)
-        output = _difference(old, new)
-        run = sorted_run(_moves(before, after, new)) if self.grows else part
-        return Outcome(output, run, {"events": int(np.abs(integers(changes, COUNT)).sum())})
+        old, new = self._ranked(before), self._ranked(MEMBERS.merged(before, part))
+        run = _moves(before, new) if self.grows else part
+        counts = {"events": int(np.abs(integers(changes, COUNT)).sum())}
+        return Outcome(_difference(old, new), run, counts)
 
-    def _ranked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _ranked(self, run: Run) -> pa.RecordBatch:
         """The rows among the first of their group, with their rank; one that is there twice stands twice."""
-        keys = [(ORDER, "ascending"), (SECOND_HASH, "ascending")]
-        keys += [(name, "descending" if descends else "ascending") for name, descends in self.order]
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[*keys, (ID, "ascending")]))
+        rows = picked(run.batch, integers(run.batch, COUNT) > 0)
+        keys = [(ORDER, False), (SECOND_HASH, False), *self.order, (ID, False)]
+        sorted_ = pc.sort_indices(
+            rows, sort_keys=[(name, "descending" if descends else "ascending") for name, descends in keys]
+        )
+        rows = rows.take(sorted_)
         copies = integers(rows, COUNT)
         if not self.ties:
-            rows = rows.take(pa.array(np.repeat(np.arange(rows.num_rows), np.minimum(copies, self.count))))
+            rows = taken(rows, np.repeat(np.arange(rows.num_rows), np.minimum(copies, self.count)))
             copies = np.ones(rows.num_rows, dtype=np.int64)
-        group = segments(integers(rows, ORDER), integers(rows, SECOND_HASH))
-        rank = self._ranks(rows, group)
-        return with_columns(rows, {RANK: rank.astype(np.int32), COPIES: copies}).filter(pa.array(rank <= self.count))
+        rank = self._ranks(rows, groups(rows))
+        ranked = with_columns(rows, {RANK: rank.astype(np.int32), COPIES: copies})
+        return picked(ranked, rank <= self.count)
 
-    def _ranks(self, rows: pa.RecordBatch, group: np.ndarray) -> np.ndarray:
-        begins = np.flatnonzero(firsts(group))
+    def _ranks(self, rows: pa.RecordBatch, group: Numbers) -> Numbers:
+        begins = firsts(group)
         if not self.ties:
-            return np.arange(rows.num_rows) - begins[group] + 1 if rows.num_rows else group
-        if not rows.num_rows:
-            return group
-        ahead = np.cumsum(integers(rows, COUNT)) - integers(rows, COUNT)
+            return np.arange(rows.num_rows) - np.flatnonzero(begins)[group] + 1
+        copies = integers(rows, COUNT)
+        ahead = np.cumsum(copies) - copies
         place = ahead - ahead[begins][group]
-        equal = [_codes(rows.column(name)) for name, _ in self.order]
-        leaders = np.flatnonzero(firsts(group, *equal))
-        leader = np.repeat(leaders, np.diff(np.append(leaders, rows.num_rows)))
-        return place[leader] + 1
+        for name, _ in self.order:
+            begins |= _differs(rows.column(name))
+        leaders = np.flatnonzero(begins)
+        rank: Numbers = place[leaders][np.cumsum(begins) - 1] + 1
+        return rank
 
 
-def _codes(column: pa.Array) -> np.ndarray:
-    """Numbers that are equal where the values are."""
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False)
+def _differs(column: Column) -> Mask:
+    """Which values of a sorted column differ from the one before; nulls are equal, and so are NaNs."""
+    differs = np.ones(len(column), dtype=np.bool_)
+    one, other = column[1:], column[:-1]
+    equal = pc.equal(one, other)
+    if pa.types.is_floating(column.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    same = pc.coalesce(equal, pc.and_(pc.is_null(one), pc.is_null(other)))
+    differs[1:] = ~mask(same)
+    return differs
 
 
 def _difference(old: pa.RecordBatch, new: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The old ranked rows taken back and the new ones given, without those that are the same in both."""
-    old_key, new_key = _ranked_id(old), _ranked_id(new)
-    gone, come = ~np.isin(old_key, new_key), ~np.isin(new_key, old_key)
-    return [_weighted(old.filter(pa.array(gone)), -1), _weighted(new.filter(pa.array(come)), 1)]
+    old_key, new_key = _with_rank_in_id(old), _with_rank_in_id(new)
+    gone, come = missing(old_key, new_key), missing(new_key, old_key)
+    return [_weighted(picked(old, gone), -1), _weighted(picked(new, come), 1)]
 
 
-def _ranked_id(rows: pa.RecordBatch) -> Hashes:
-    """Tells rows apart, with their ranks and how often they are there."""
-    mixed = hashes(rows, ID) ^ (hashes(rows, ORDER) * np.uint64(0x9E3779B97F4A7C15))
-    for column, factor in ((RANK, 0xBF58476D1CE4E5B9), (COPIES, 0x94D049BB133111EB)):
-        mixed = mixed + integers(rows, column).astype(np.int64).view(np.uint64) * np.uint64(factor)
-    return mixed
+def _with_rank_in_id(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with ids that also tell their ranks apart, and how often they are there."""
+    mixed = hashes(rows, ID)
+    ranks = rows.column(RANK).to_numpy().astype(np.uint64)
+    for numbers, factor in ((ranks, 0xBF58476D1CE4E5B9), (hashes(rows, COPIES), 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(factor) + numbers
+    return with_columns(rows.select([ORDER]), {ID: mixed.view(np.int64)})
 
 
 def _weighted(rows: pa.RecordBatch, sign: int) -> pa.RecordBatch:
-    bare = without_columns(rows, ORDER, ID, SECOND_HASH, COUNT, COPIES)
-    return with_columns(bare, {WEIGHT: sign * integers(rows, COPIES)})
+    return with_columns(without_columns(rows, *OWN, COPIES), {WEIGHT: sign * integers(rows, COPIES)})
 
 
-def _moves(before: Run, after: Run, ranked: pa.RecordBatch) -> pa.RecordBatch:
+def _moves(before: Run, ranked: pa.RecordBatch) -> Run:
     """What makes the state hold exactly the ranked rows: those that are new, and takings of those that fell out."""
-    unique = ranked.take(pa.array(np.sort(np.unique(hashes(ranked, ID), return_index=True)[1])))
-    at = positions(before.order, before.id, hashes(unique, ORDER), hashes(unique, ID))
-    was = np.where(at == NOWHERE, 0, integers(before.batch, COUNT)[at] if before.rows else 0)
-    more = integers(unique, COUNT) - was
-    arrived = without_columns(with_columns(unique, {COUNT: more}), RANK, COPIES).filter(pa.array(more != 0))
-    left = ~np.isin(before.id, hashes(unique, ID))
-    fallen = before.batch.filter(pa.array(left))
+    stays = sorted_run(without_columns(ranked, RANK, COPIES))
+    stays = Run(picked(stays.batch, firsts(stays.order, stays.id)))
+    at = positions(before.order, before.id, stays.order, stays.id)
+    known = at != NOWHERE
+    more = integers(stays.batch, COUNT).copy()
+    more[known] -= integers(before.batch, COUNT)[at[known]]
+    arrived = picked(with_columns(stays.batch, {COUNT: more}), more != 0)
+    fallen = picked(before.batch, missing(before.batch, stays.batch))
     fallen = with_columns(fallen, {COUNT: -integers(fallen, COUNT)})
-    return pa.concat_batches([arrived, fallen.cast(arrived.schema)])
+    return sorted_run(stacked([arrived, fallen], arrived.schema))

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.accumulate import REVISION
 from penstock.engine.operators.contract import (
+    HASH,
+    REVISION,
+    SECOND_HASH,
     Outcome,
     Times,
     hashes_of,
-    integers,
     keyed,
     run_schema,
     weighted,
-    with_columns,
-    without_columns,
 )
-from penstock.engine.operators.windows import WindowOrder, is_late, window_ends
-from penstock.engine.state.arrangement import GONE, Arrangement, Keep, Replacing
+from penstock.engine.operators.windows import END, WindowOrder, window_expiry
+from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.run import ID, ORDER, sorted_run
+from penstock.engine.state.rows import Numbers, integers, picked, with_columns
+from penstock.engine.state.run import Run, sorted_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,20 @@ class Replace:
         return Replacing()
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        return run_schema(changes, {REVISION: pa.int64(), GONE: pa.bool_()})
+        return run_schema(changes, {REVISION: pa.int64(), GONE: pa.bool_()}, (HASH, SECOND_HASH))
 
-    def keep(self, times: Times) -> Keep | None:
-        window = self.window
-        if window is None:
-            return None
-        return lambda rows: ~is_late(window, window_ends(rows), times.after)
+    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+        return window_expiry(self.window, rows)
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        order, id_ = hashes_of(changes)
-        old, there = arrangement.look_up(order, id_)
-        lives = integers(changes, COUNT) != 0
-        revision = np.where(there, old.column(REVISION).fill_null(0).to_numpy(zero_copy_only=False) + 1, 0)
-        new = with_columns(keyed(changes, order, id_), {REVISION: revision.astype(np.int64), GONE: ~lives})
-        new = new.select(self.schema(changes.schema).names)
-        taken_back = there & ~lives if self.upserts else there
-        output = [weighted(old.filter(pa.array(taken_back)), -1), weighted(new.filter(pa.array(lives)), 1)]
-        return Outcome(output, sorted_run(new.filter(pa.array(lives | there))))
+        answers = sorted_run(keyed(changes, *hashes_of(changes)))
+        old, there = arrangement.look_up(answers.order, answers.id)
+        lives = integers(changes := answers.batch, COUNT) != 0
+        revision = np.zeros(answers.rows, dtype=np.int64)
+        revision[there] = integers(old, REVISION)
+        if self.window is not None:
+            revision[there & (integers(changes, END) <= times.before)] += 1
+        new = with_columns(changes, {REVISION: revision, GONE: ~lives}).select(self.schema(changes.schema).names)
+        taken_back = picked(old, ~lives[there]) if self.upserts else old
+        output = [weighted(taken_back, -1), weighted(picked(new, lives), 1)]
+        return Outcome(output, Run(picked(new, lives | there)))

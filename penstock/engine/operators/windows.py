@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.state.arrangement import Mask
-from penstock.engine.state.run import Hashes
+from penstock.engine.operators.contract import Times, hashes_of
+from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.rows import Numbers, integers
+from penstock.engine.state.run import Run
+from penstock.engine.state.search import Hashes, Mask
 
 START = "_start"
 END = "_end"
@@ -32,18 +35,37 @@ class WindowOrder:
     keep: int
 
 
-def window_order(window: WindowOrder, starts: np.ndarray, hashes: Hashes) -> Hashes:
-    numbers = (starts // window.step) % NUMBERS
-    return (numbers.astype(np.uint64) << np.uint64(HASH_BITS)) | (hashes >> np.uint64(NUMBER_BITS))
+def group_order(window: WindowOrder | None, changes: pa.RecordBatch) -> Hashes:
+    """Where the rows of a group lie in runs: by their window, if they have one, and by the hash of the group."""
+    first, _ = hashes_of(changes)
+    if window is None:
+        return first
+    numbers = (integers(changes, START) // window.step) % NUMBERS
+    return (numbers.astype(np.uint64) << np.uint64(HASH_BITS)) | (first >> np.uint64(NUMBER_BITS))
 
 
-def window_ends(rows: pa.RecordBatch) -> np.ndarray:
-    return rows.column(END).to_numpy(zero_copy_only=True)
+def late_windows(window: WindowOrder | None, rows: pa.RecordBatch, watermark: int) -> Mask:
+    """Which rows are of windows that can no longer be corrected."""
+    ends = window_expiry(window, rows)
+    return np.zeros(rows.num_rows, dtype=np.bool_) if ends is None else ends <= watermark
 
 
-def is_late(window: WindowOrder, ends: np.ndarray, watermark: int) -> Mask:
-    """Whether windows can no longer be corrected."""
-    return np.asarray(ends + window.keep <= watermark, dtype=np.bool_)
+def window_expiry(window: WindowOrder | None, rows: pa.RecordBatch) -> Numbers | None:
+    """From which watermark on the windows of rows can no longer be corrected; None without windows."""
+    return None if window is None else integers(rows, END) + window.keep
+
+
+def closing(window: WindowOrder, arrangement: Arrangement, times: Times) -> Run:
+    """The rows of all windows that the watermark has passed in this epoch."""
+    if times.after <= times.before:
+        return arrangement.between([], lambda rows: closes(rows, times))
+    return arrangement.between(closing_bounds(window, times.before, times.after), lambda rows: closes(rows, times))
+
+
+def closes(rows: pa.RecordBatch, times: Times) -> Mask:
+    """Which rows are of windows that close in this epoch."""
+    ends = integers(rows, END)
+    return (ends > times.before) & (ends <= times.after)
 
 
 def closing_bounds(window: WindowOrder, before: int, after: int) -> list[tuple[int, int]]:

@@ -1,70 +1,80 @@
 """An arrangement: the runs of one state partition as one thing, to look up in and to add to.
 
-Rows with the same key may lie in several runs; a `Rule` per column says how they become one. Two kinds of state:
+Rows with the same key may lie in several runs. How they become one says the kind of the state:
 
-- *adding*: what a run says is added to what older runs say (a count, a sum, a least value). A row whose `_n` has become
-  zero is gone.
+- *adding*: what a run says is added to what older runs say (a count, a sum, a least value), with a rule per column. A
+  key whose `_n` has become zero is gone. A row with `_whole` says all there is: what older runs say counts no more.
 - *replacing*: what a newer run says is what counts. A row with `_gone` takes away what older runs say.
 
-Each epoch adds at most one run. Runs are merged when an older one is not much larger than the next, so there are few, and
-each row is copied a number of times that grows with the logarithm of the state.
+Each epoch adds at most one run. Runs are merged when an older one is not much larger than the next, so there are few,
+and each row is copied a number of times that grows with the logarithm of the state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.state.run import Hashes, Positions, Run, sorted_run
-from penstock.engine.state.search import NOWHERE, positions, ranges
+from penstock.engine.state.combine import Rule as Rule
+from penstock.engine.state.combine import rejoined, together
+from penstock.engine.state.rows import Numbers, integers, nulls, picked, stacked, taken
+from penstock.engine.state.rows import mask as mask
+from penstock.engine.state.run import Run
+from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, interleaved, lower_bounds, positions, ranges
 
-Rule = Literal["sum", "min", "max", "same"]
 WEIGHT = "_n"
+WHOLE = "_whole"
 GONE = "_gone"
 # An older run this many times larger than the next is left alone.
 GROWTH = 3
 # Columns of text hold at most 2 GiB in one batch, so runs are not merged beyond this.
 MOST_BYTES = 1024 * 1024 * 1024
 
-Mask = npt.NDArray[np.bool_]
 Keep = Callable[[pa.RecordBatch], Mask]
+Expires = Callable[[pa.RecordBatch, bool], Numbers | None]
+"""From which watermark on rows cannot be reached any more (None: never), given whether they are all of their state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """What the columns of an adding state mean; columns that are not named are the same in all rows of a key."""
+    """What the columns of an adding state mean; columns that are not named are the same in all rows of a key.
+
+    `titles` says what a user would call them.
+    """
 
     rules: dict[str, Rule]
+    titles: dict[str, str] = field(default_factory=dict)
 
     def together(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
-        """Two batches, row by row the same keys (all nulls where a side does not have it), as one."""
-        return pa.RecordBatch.from_arrays(
-            [
-                _together(self.rules.get(name, "same"), older.column(name), newer.column(name))
-                for name in newer.schema.names
-            ],
-            schema=newer.schema,
-        )
+        """Two batches, row by row of the same keys, as one."""
+        columns = [
+            together(self.rules.get(name, "same"), older.column(name), newer.column(name), self.titles.get(name, name))
+            for name in newer.schema.names
+        ]
+        both = pa.RecordBatch.from_arrays(columns, schema=newer.schema)
+        return self._with_whole(older, newer, both) if WHOLE in newer.schema.names else both
+
+    def _with_whole(self, older: pa.RecordBatch, newer: pa.RecordBatch, both: pa.RecordBatch) -> pa.RecordBatch:
+        whole = mask(newer.column(WHOLE))
+        if whole.any():
+            both = rejoined(whole, picked(newer, whole), picked(both, ~whole))
+        at = both.schema.names.index(WHOLE)
+        return both.set_column(at, WHOLE, pc.or_(older.column(WHOLE), newer.column(WHOLE)))
 
     def merged(self, older: Run, newer: Run) -> Run:
-        """Two runs as one, without rows that have become nothing."""
-        at = positions(older.order, older.id, newer.order, newer.id)
-        matched = at != NOWHERE
-        both = self.together(taken(older.batch, at[matched]), newer.batch.filter(pa.array(matched)))
-        left = np.ones(older.rows, dtype=np.bool_)
-        left[at[matched]] = False
-        run = _concatenated(
-            [older.batch.filter(pa.array(left)), both, newer.batch.filter(pa.array(~matched))], newer.batch.schema
-        )
-        if WEIGHT not in self.rules:
-            return run
-        return Run(run.batch.filter(pc.not_equal(run.batch.column(WEIGHT), 0)))
+        """Two runs as one."""
+        run = _merged(older, newer, self.together)
+        if set(self.rules) != {WEIGHT}:
+            return run  # a part that counts for nothing may still change a sum
+        return Run(picked(run.batch, self.alive(run.batch)))
+
+    def alive(self, rows: pa.RecordBatch) -> Mask:
+        alive: Mask = integers(rows, WEIGHT) != 0
+        return alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +82,10 @@ class Replacing:
     """A state in which the newest row of a key counts."""
 
     def merged(self, older: Run, newer: Run) -> Run:
-        at = positions(older.order, older.id, newer.order, newer.id)
-        left = np.ones(older.rows, dtype=np.bool_)
-        left[at[at != NOWHERE]] = False
-        return _concatenated([older.batch.filter(pa.array(left)), newer.batch], newer.batch.schema)
+        return _merged(older, newer, lambda _, replacing: replacing)
+
+    def alive(self, rows: pa.RecordBatch) -> Mask:
+        return ~mask(rows.column(GONE))
 
 
 Kind = Adding | Replacing
@@ -93,39 +103,44 @@ class Arrangement:
     def rows(self) -> int:
         return sum(run.rows for run in self.runs)
 
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
     def look_up(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Mask]:
-        """For each key (unique) the row it has, all nulls where it has none; and which have one."""
-        found: pa.RecordBatch | None = None
+        """The rows of those of these keys (unique, best sorted) that have one, in their order; and which have one."""
+        found, keys = self._newest(order, id_) if isinstance(self.kind, Replacing) else self._added_up(order, id_)
+        alive = self.kind.alive(found)
+        found, keys = picked(found, alive), keys[alive]
         there = np.zeros(len(order), dtype=np.bool_)
+        there[keys] = True
+        return (found if _rises(keys) else taken(found, np.argsort(keys))), there
+
+    def _newest(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
+        """Of each key what the newest run says that knows it, and the numbers of these keys."""
+        rows, keys = [], [np.empty(0, dtype=np.int64)]
+        unknown = np.arange(len(order))
+        for run in reversed(self.runs):
+            at = positions(run.order, run.id, order[unknown], id_[unknown])
+            known = at != NOWHERE
+            rows.append(taken(run.batch, at[known]))
+            keys.append(unknown[known])
+            unknown = unknown[~known]
+        return stacked(rows, self.schema), np.concatenate(keys)
+
+    def _added_up(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
+        """Of each key all that the runs say, added up, and the numbers of these keys."""
+        parts = []
         for run in self.runs:
             at = positions(run.order, run.id, order, id_)
-            hit = at != NOWHERE
-            if not hit.any():
-                continue
-            rows = taken(run.batch, at)
-            if found is None:
-                found = rows
-            elif isinstance(self.kind, Adding):
-                found = self.kind.together(found, rows)
-            else:
-                found = chosen(hit, rows, found)
-            there |= hit
-        if found is None:
-            return nulls(self.schema, len(order)), there
-        return found, there & self._alive(found)
-
-    def _alive(self, rows: pa.RecordBatch) -> Mask:
-        if isinstance(self.kind, Replacing):
-            if GONE not in rows.schema.names:
-                return np.ones(rows.num_rows, dtype=np.bool_)
-            return ~mask(rows.column(GONE))
-        if WEIGHT in self.kind.rules:
-            return mask(pc.not_equal(rows.column(WEIGHT), 0))
-        return np.ones(rows.num_rows, dtype=np.bool_)
+            parts.append(taken(run.batch, np.sort(at[at != NOWHERE])))
+        found = self._folded(parts)
+        at = positions(found.order, found.id, order, id_)
+        keys = np.flatnonzero(at != NOWHERE)
+        return taken(found.batch, at[keys]), keys
 
     def of_orders(self, order: Hashes) -> Run:
-        """All rows whose order is one of these (unique), as one run."""
-        return self._folded([taken(run.batch, ranges(run.order, order)) for run in self.runs])
+        """All rows whose order is one of these (unique and sorted), as one run."""
+        found = self._folded([taken(run.batch, ranges(run.order, order)) for run in self.runs])
+        return self._living(found)
 
     def between(self, bounds: Sequence[tuple[int, int]], keep: Keep) -> Run:
         """All rows whose order lies in one of these ranges (ends included) and that `keep` wants, as one run."""
@@ -135,20 +150,33 @@ class Arrangement:
                 start = int(np.searchsorted(run.order, np.uint64(low), side="left"))
                 end = int(np.searchsorted(run.order, np.uint64(high), side="right"))
                 part = run.batch.slice(start, end - start)
-                parts.append(part.filter(pa.array(keep(part))))
-        return self._folded(parts)
+                parts.append(picked(part, keep(part)))
+        return self._living(self._folded(parts))
 
     def _folded(self, parts: Sequence[pa.RecordBatch]) -> Run:
+        """Parts of runs, oldest first, as one run."""
         folded = Run(nulls(self.schema, 0))
         for part in parts:
-            if part.num_rows:
-                folded = self.kind.merged(folded, Run(part)) if folded.rows else Run(part)
-        if not folded.rows:
-            return folded
-        return Run(folded.batch.filter(pa.array(self._alive(folded.batch))))
+            folded = self.kind.merged(folded, Run(part))
+        return folded
+
+    def _living(self, run: Run) -> Run:
+        return Run(picked(run.batch, self.kind.alive(run.batch)))
+
+    # -- adding to ----------------------------------------------------------------------------------------------------
 
     def with_run(self, run: Run) -> Arrangement:
         return Arrangement(self.kind, self.schema, (*self.runs, run)) if run.rows else self
+
+    def settled(self, expires: Expires, watermark: int) -> tuple[int, Run]:
+        """How many of the oldest runs stay as they are, and all others as one run, which may be empty.
+
+        The newest run is one of the others. Rows that cannot be reached any more are left out where runs are merged.
+        """
+        count = max(1, self.merges())
+        if count == 1:
+            return len(self.runs) - 1, self.runs[-1]
+        return len(self.runs) - count, self.merged(count, expires, watermark)
 
     def merges(self) -> int:
         """How many of the newest runs should become one; 0 or 1 for none."""
@@ -161,66 +189,43 @@ class Arrangement:
             count += 1
         return count
 
-    def merged(self, count: int, keep: Keep | None) -> Run:
-        """The newest `count` runs as one, without rows that `keep` does not want."""
-        chosen_runs = self.runs[len(self.runs) - count :]
-        folded = chosen_runs[0]
-        for run in chosen_runs[1:]:
+    def merged(self, count: int, expires: Expires, watermark: int) -> Run:
+        """The newest `count` runs as one, without rows that cannot be reached any more."""
+        folded = Run(nulls(self.schema, 0))
+        for run in self.runs[len(self.runs) - count :]:
             folded = self.kind.merged(folded, run)
-        wanted = np.ones(folded.rows, dtype=np.bool_)
-        if keep is not None:
-            wanted &= keep(folded.batch)
-        if count == len(self.runs):  # nothing older is left that a row which says 'gone' could hide
-            wanted &= self._alive(folded.batch)
-        return folded if wanted.all() else Run(folded.batch.filter(pa.array(wanted)))
+        whole = count == len(self.runs)
+        if whole:  # nothing older is left that a row which says 'gone' could hide
+            folded = self._living(folded)
+        ends = expires(folded.batch, whole)
+        return folded if ends is None else Run(picked(folded.batch, ends > watermark))
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
+def last_expiry(expires: Expires, run: Run) -> int | None:
+    """From which watermark on no row of a run can be reached any more; None: some last for ever."""
+    ends = expires(run.batch, False)
+    return None if ends is None else int(ends.max())
 
 
-def taken(batch: pa.RecordBatch, at: Positions) -> pa.RecordBatch:
-    """The rows at these positions; all nulls for NOWHERE."""
-    missing = at == NOWHERE
-    return batch.take(pa.array(at, mask=missing) if missing.any() else pa.array(at))
+def _merged(older: Run, newer: Run, both: Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]) -> Run:
+    """Two runs as one; `both` makes one row of two with the same key."""
+    if not older.rows or not newer.rows:
+        return newer if newer.rows else older
+    at = lower_bounds(older.order, older.id, newer.order, newer.id)
+    inside = np.minimum(at, older.rows - 1)
+    known = (older.order[inside] == newer.order) & (older.id[inside] == newer.id)
+    joined = both(taken(older.batch, at[known]), picked(newer.batch, known))
+    rows = stacked([older.batch, joined, picked(newer.batch, ~known)], older.batch.schema)
+    source = interleaved(older.rows, at[~known])
+    return Run(taken(rows, _with_joined(source, older.rows, at[known])))
 
 
-def nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+def _with_joined(source: Positions, rows: int, replaced: Positions) -> Positions:
+    """Where rows are taken from, when between the older run and the new rows stand those that replace older ones."""
+    moved = np.arange(rows)
+    moved[replaced] = np.arange(rows, rows + len(replaced))
+    return np.where(source < rows, moved[np.minimum(source, rows - 1)], source + len(replaced))
 
 
-def chosen(first: Mask, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """Row by row from `one` where `first` says so, else from `other`."""
-    picks = pa.array(first)
-    return pa.RecordBatch.from_arrays(
-        [pc.if_else(picks, ours, theirs) for ours, theirs in zip(one.columns, other.columns, strict=True)],
-        schema=one.schema,
-    )
-
-
-def mask(column: pa.Array[pa.BooleanScalar]) -> Mask:
-    """A column of booleans as an array; null is false."""
-    return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
-def _together(rule: Rule, older: pa.Array, newer: pa.Array) -> pa.Array:
-    if rule == "same":
-        return pc.coalesce(newer, older)
-    if rule == "min":
-        return pc.min_element_wise(older, newer)
-    if rule == "max":
-        return pc.max_element_wise(older, newer)
-    if not older.null_count and not newer.null_count:
-        return _sum(older, newer)
-    return pc.coalesce(_sum(older, newer), older, newer)
-
-
-def _sum(older: pa.Array, newer: pa.Array) -> pa.Array:
-    total = pc.add_checked(older, newer)
-    return total if total.type == older.type else total.cast(older.type)  # decimals get a digit more
-
-
-def _concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Run:
-    batches = [batch for batch in batches if batch.num_rows]
-    if not batches:
-        return Run(nulls(schema, 0))
-    return sorted_run(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+def _rises(at: Positions) -> bool:
+    return bool((at[1:] > at[:-1]).all())

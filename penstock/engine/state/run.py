@@ -1,31 +1,28 @@
 """A run: rows of one state, sorted by a 64-bit order, in an Arrow file that never changes.
 
 Every row has an `_order` (by which it is found), an `_id` (with the order it tells rows apart: 128 bits, so that no two
-keys of any real state agree in both) and columns of its own. The file is mapped, never read as a whole, except once
-by each process that opens it, to see that it is undamaged.
+keys of any real state agree in both; rows are sorted by it where orders are equal) and columns of its own. The file is
+mapped, never read as a whole, except once by each process that opens it, to see that it is undamaged.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.engine.state.rows import hashes, taken
+from penstock.engine.state.search import Hashes, by_key
 from penstock.errors import DamagedError
 
 ORDER = "_order"
 ID = "_id"
-
-Hashes = npt.NDArray[np.uint64]
-Positions = npt.NDArray[np.int64]
 
 # Each process keeps this many runs mapped: a mapping costs address space, opening one again costs reading it once.
 MOST_OPEN = 256
@@ -33,26 +30,33 @@ MOST_OPEN = 256
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """Where a run is (relative to the app's folder) and what it must hold; what a commit remembers of it."""
+    """Where a run is (relative to the app's folder) and what it must hold; what a commit remembers of it.
+
+    From the watermark `expires` on no row of it can be reached any more; None: some rows last for ever.
+    """
 
     path: str
     rows: int
     bytes: int
     crc: int
+    expires: int | None = None
 
     def to_document(self) -> dict[str, object]:
-        return {"path": self.path, "rows": self.rows, "bytes": self.bytes, "crc": self.crc}
+        document = {"path": self.path, "rows": self.rows, "bytes": self.bytes, "crc": self.crc}
+        return document if self.expires is None else {**document, "expires": self.expires}
 
     @staticmethod
     def from_document(document: Mapping[str, object]) -> RunFile:
         path, rows, size, crc = (document[name] for name in ("path", "rows", "bytes", "crc"))
+        expires = document.get("expires")
         assert isinstance(path, str) and isinstance(rows, int) and isinstance(size, int) and isinstance(crc, int)
-        return RunFile(path, rows, size, crc)
+        assert expires is None or isinstance(expires, int)
+        return RunFile(path, rows, size, crc, expires)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The rows of a run, in memory or mapped: `batch` holds all columns, sorted by `_order`."""
+    """The rows of a run, in memory or mapped: `batch` holds all columns, sorted by `_order` and `_id`."""
 
     batch: pa.RecordBatch
 
@@ -69,47 +73,43 @@ class Run:
         return int(self.batch.num_rows)
 
 
-def hashes(batch: pa.RecordBatch, name: str) -> Hashes:
-    """A column of 64-bit hashes as numbers, without a copy."""
-    return batch.column(name).to_numpy(zero_copy_only=True).view(np.uint64)
-
-
 def sorted_run(batch: pa.RecordBatch) -> Run:
     """A run of these rows, which may be in any order."""
-    order = hashes(batch, ORDER)
-    if len(order) > 1 and not bool(np.all(order[:-1] <= order[1:])):
-        batch = batch.take(pa.array(np.argsort(order, kind="stable")))
-    return Run(batch)
+    at = by_key(hashes(batch, ORDER), hashes(batch, ID))
+    return Run(batch if at is None else taken(batch, at))
 
 
-def store_run(directory: Path, folder: str, prefix: str, run: Run) -> RunFile:
+def store_run(directory: Path, folder: str, prefix: str, run: Run, expires: int | None = None) -> RunFile:
     """Write a run durably under a name that nobody else has; it begins with `prefix`."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, run.batch.schema) as writer:
-        writer.write_batch(run.batch)
-    content = sink.getvalue()
     place = directory / folder
     if not place.is_dir():
         place.mkdir(parents=True, exist_ok=True)
         for made in (place.parent, place.parent.parent):
-            _sync_folder(made)
+            _sync(made)
     path = place / f"{prefix}-{secrets.token_hex(4)}.arrow"
     draft = path.with_suffix(".tmp")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, run.batch.schema) as writer:
+        writer.write_batch(run.batch)
+    with pa.memory_map(str(draft)) as mapped:
+        content = mapped.read_buffer()
+        size, crc = content.size, crc32c(memoryview(content))
+    _sync(draft)
     draft.rename(path)
-    _sync_folder(place)
-    return RunFile(str(path.relative_to(directory)), run.rows, content.size, crc32c(memoryview(content)))
+    _sync(place)
+    return RunFile(str(path.relative_to(directory)), run.rows, size, crc, expires)
 
 
-def _sync_folder(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reachable(files: Sequence[RunFile], watermark: int) -> tuple[RunFile, ...]:
+    """The files without those of which no row can be reached any more."""
+    return tuple(file for file in files if file.expires is None or file.expires > watermark)
 
 
 def open_run(directory: Path, file: RunFile) -> Run:

@@ -7,9 +7,10 @@ from crc32c import crc32c
 
 from penstock import Log
 from penstock.contracts import ViewChanges, ViewTable
+from penstock.derive.place import app_directory
 from penstock.derive.store import ViewStore
 from penstock.engine.epochs import Commit, EpochPlan
-from penstock.engine.ledger import Ledger, app_directory, instance_name, open_ledger
+from penstock.engine.ledger import Ledger, instance_name, open_ledger
 from penstock.engine.state.run import RunFile
 
 SCHEMA = pa.schema([("orders", pa.int64())])

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import Result
 
 from penstock import Log
+from penstock.derive.place import app_directory
 from penstock.derive.query import query
-from penstock.engine.ledger import app_directory
 from penstock.errors import FencedError
 from tests.cli.savepoint.shop import Shop
 

@@ -1,0 +1,126 @@
+"""Aggregates that add up: Spark sums up what an epoch brings to a group, an operator adds it to what was there."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from penstock.engine.build.accumulators import Accumulated, Accumulator
+from penstock.engine.build.graph import SHARE, hashed, weight_of
+from penstock.engine.build.job import LOCAL, Job, answers, in_windows
+from penstock.engine.build.windows import floored
+from penstock.engine.operators.accumulate import Accumulate
+from penstock.engine.operators.contract import EVENTS, REVISION, WEIGHT
+from penstock.engine.operators.session import LAST, Sessions
+from penstock.engine.operators.weigh import DELTA, Weigh
+from penstock.engine.operators.windows import END, START
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.flow import plan as flow
+
+_LONG = pa.int64()
+_PIECE = "_piece"
+
+
+def accumulated_groups(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
+    """The changes of groups, in windows whose bounds do not depend on the rows or in none."""
+    branches = [in_windows(job, _summed(job, rows, calls))]
+    branches += [_distinct(job, rows, name, one, branches[0]) for name, one in calls.items() if one.distinct]
+    parts = branches[0]
+    if len(branches) > 1 or isinstance(job.fixed, flow.Hopping):
+        parts = _added_up(job, reduce(DataFrame.unionAll, branches), calls)
+    groups = hashed(parts, job.group)
+    operator = Accumulate(
+        state=job.state("groups"),
+        rules={one.name: one.rule for one in _accumulators(calls)},
+        window=job.order,
+        final=job.final,
+        upserts=job.upserts,
+        titles=_titles(job, calls),
+    )
+    return job.graph.operated(groups, operator, job.node, answers(groups, {REVISION: _LONG, WEIGHT: _LONG}))
+
+
+def _summed(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
+    """An epoch's part of each group, by the pane of time where there are windows."""
+    columns = [_over_rows(one).cast(one.type).alias(one.name) for one in _accumulators(calls)]
+    summed = rows.groupBy(*job.key_columns(), *job.pane()).agg(
+        *columns, F.sum(weight_of(rows)).cast("long").alias(COUNT), F.count(F.lit(1)).alias(EVENTS)
+    )
+    return summed.select("*", job.graph.share(summed, [*job.keys, *([LOCAL] if job.fixed else [])]))
+
+
+def _over_rows(one: Accumulator) -> Column:
+    return F.lit(None) if one.aggregate is None else F.expr(one.aggregate)
+
+
+def _titles(job: Job, calls: dict[str, Accumulated]) -> dict[str, str]:
+    return job.titles({name: [one.name for one in call.accumulators] for name, call in calls.items()})
+
+
+def _accumulators(calls: dict[str, Accumulated]) -> list[Accumulator]:
+    return [one for call in calls.values() for one in call.accumulators]
+
+
+def _added_up(job: Job, parts: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
+    """Parts of the same group that came from different branches or panes, as one."""
+    by = [*job.keys, *([START, END] if job.fixed else [])]
+    columns = [getattr(F, one.rule)(one.name).cast(one.type).alias(one.name) for one in _accumulators(calls)]
+    added = parts.groupBy(*by).agg(*columns, F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
+    return added.select("*", job.graph.share(added, by))
+
+
+def _distinct(job: Job, rows: DataFrame, name: str, call: Accumulated, like: DataFrame) -> DataFrame:
+    """How the number of distinct values of each group changes, in the shape of `like`."""
+    values = {f"_v{number}": F.expr(one) for number, one in enumerate(call.distinct)}
+    chosen = rows.where(call.filter) if call.filter else rows
+    by = [*job.key_columns(), *job.pane(), *(column.alias(value) for value, column in values.items())]
+    weights = chosen.groupBy(*by).agg(F.sum(weight_of(rows)).cast("long").alias(COUNT), F.lit(0).alias(EVENTS))
+    weights = weights.where(" AND ".join(f"{value} IS NOT NULL" for value in values))
+    where = [*job.keys, *([LOCAL] if job.fixed else []), *values]
+    if isinstance(job.fixed, flow.Hopping):
+        windows = in_windows(job, weights)
+        where = [one for one in windows.columns if one not in (COUNT, EVENTS)]
+        weights = windows.groupBy(*where).agg(F.sum(COUNT).alias(COUNT), F.lit(0).alias(EVENTS))
+        weights = weights.select("*", job.graph.share(weights, where))
+    else:
+        weights = in_windows(job, weights.select("*", job.graph.share(weights, where)))
+    keyed = hashed(weights, [*job.group, *values])
+    operator = Weigh(job.state(f"distinct{name}"), job.order)
+    found = job.graph.operated(keyed, operator, job.node, answers(keyed, {DELTA: _LONG}))
+    zero, kept = F.lit(0), {*job.keys, START, END}
+    made = {name: F.col(DELTA), COUNT: zero, EVENTS: zero, SHARE: zero}
+    return found.select(
+        *(
+            F.col(one.name) if one.name in kept else made.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name)
+            for one in like.schema
+        )
+    )
+
+
+def accumulated_sessions(job: Job, rows: DataFrame, calls: dict[str, Accumulated], gap: int) -> DataFrame:
+    """The changes of sessions: Spark sums up pieces shorter than the gap, none of which is in two sessions."""
+    assert job.windowing is not None
+    accumulators, at = _accumulators(calls), job.moment()
+    pieces = rows.groupBy(*job.key_columns(), floored(at, gap, 0).alias(_PIECE)).agg(
+        *(_over_rows(one).cast(one.type).alias(one.name) for one in accumulators),
+        F.min(at).alias(START),
+        F.max(at).alias(LAST),
+        F.count(F.lit(1)).alias(COUNT),
+        F.count(F.lit(1)).alias(EVENTS),
+    )
+    keys = list(job.keys)
+    together = job.graph.brought_together(pieces.drop(_PIECE), keys)
+    keyed = hashed(together, keys, job.graph.share(together, keys))
+    operator = Sessions(
+        state=job.state("sessions"),
+        rules={one.name: one.rule for one in accumulators},
+        gap=gap,
+        keep_after=job.windowing.keep,
+        final=job.final,
+        titles=_titles(job, calls),
+    )
+    schema = answers(keyed, {END: _LONG, REVISION: _LONG, WEIGHT: _LONG}, LAST)
+    return job.graph.operated(keyed, operator, job.node, schema)

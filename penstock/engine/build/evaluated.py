@@ -1,0 +1,134 @@
+"""Any aggregate of Spark: rows of groups are kept, and Spark evaluates it again over all rows of what has changed.
+
+Groups and windows are found again by the operator `Regroup`; sliding windows and sessions, whose bounds depend on the
+rows, by `Frames`. A row stands once, with how often it is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from penstock.engine.build.graph import hashed, quoted, row_hash, weight_of
+from penstock.engine.build.job import Job, answers, in_windows
+from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HASH, WEIGHT
+from penstock.engine.operators.frames import Frames
+from penstock.engine.operators.regroup import TIMES, Regroup
+from penstock.engine.operators.replace import Replace
+from penstock.engine.operators.windows import END, START, WindowOrder
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.flow import plan as flow
+from penstock.flow.expressions import Call, columns_of
+
+_LONG = pa.int64()
+_COPY = "_copy"
+# Where the condition of a call can be put: at the end, but before what says whether nulls count.
+_NULLS = re.compile(r"\b(ignore|respect)\s+nulls\s*$", re.IGNORECASE)
+_FILTER = re.compile(r"\bfilter\s*\(\s*where\b", re.IGNORECASE)
+# An answer that these give does not change when a row is there twice.
+_SETS = "any approx_count_distinct bit_and bit_or bool_and bool_or collect_set every hll_sketch_agg max min some"
+_ONCE_IS_ENOUGH = frozenset(_SETS.split())
+
+
+def evaluated_groups(job: Job, rows: DataFrame) -> DataFrame:
+    """The changes of groups, in windows whose bounds do not depend on the rows or in none."""
+    columns = _columns(job, rows)
+    given = rows.select(
+        *job.key_columns(), *job.pane(), *columns, weight_of(rows).cast("long").alias(COUNT), F.lit(1).alias(EVENTS)
+    )
+    keyed = _kept(job, in_windows(job, given), job.group)
+    operator = Regroup(job.state("rows"), job.order, final=job.final)
+    schema = answers(keyed, {TIMES: _LONG}, COUNT, ROW_HASH)
+    return _evaluated(job, job.graph.operated(keyed, operator, job.node, schema))
+
+
+def evaluated_frames(job: Job, rows: DataFrame, window: flow.Sliding | flow.Session) -> DataFrame:
+    """The changes of sliding windows and sessions."""
+    assert job.windowing is not None
+    given = rows.select(
+        *job.key_columns(),
+        job.moment().alias(MOMENT),
+        *_columns(job, rows),
+        weight_of(rows).cast("long").alias(COUNT),
+        F.lit(1).alias(EVENTS),
+    )
+    keyed = _kept(job, given, list(job.keys))
+    sliding = isinstance(window, flow.Sliding)
+    length = window.size if isinstance(window, flow.Sliding) else window.gap
+    operator = Frames(
+        job.state("rows"), "sliding" if sliding else "session", length, job.windowing.keep, final=job.final
+    )
+    schema = answers(keyed, {START: _LONG, END: _LONG, TIMES: _LONG}, COUNT, ROW_HASH, MOMENT)
+    return _evaluated(job, job.graph.operated(keyed, operator, job.node, schema))
+
+
+def _columns(job: Job, rows: DataFrame) -> list[Column]:
+    """What the calls need of a row."""
+    known = {name.lower(): name for name in rows.columns}
+    needed = {known.get(name.lower(), name) for call in job.calls.values() for name in columns_of(call.text)}
+    return [F.col(quoted(name)) for name in sorted(needed)]
+
+
+def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
+    """Each different row of a group once, with how often it was added, where the group's state is."""
+    whole = [name for name in rows.columns if name not in (COUNT, EVENTS)]
+    together = job.graph.brought_together(rows, group).groupBy(*map(quoted, whole))
+    counted = together.agg(F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
+    return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(counted, group))
+
+
+def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
+    """The answers of groups that come with all their rows, in place of those they had."""
+    by = [*job.keys, *([START, END] if job.windowing else [])]
+    found = _answered(job, _repeated(job, groups), by)
+    keyed = hashed(found, by, job.graph.share(found, by))
+    order = WindowOrder(1, 0, job.windowing.keep) if job.windowing is not None else None
+    operator = Replace(job.state("answers"), order, upserts=job.upserts)
+    return job.graph.operated(keyed, operator, job.node, answers(keyed, {REVISION: _LONG, WEIGHT: _LONG}))
+
+
+def _repeated(job: Job, groups: DataFrame) -> DataFrame:
+    """Rows as often as they are there, and once where a row only says that its group was touched."""
+    if all(call.distinct or call.function in _ONCE_IS_ENOUGH for call in job.calls.values()):
+        return groups
+    copies = F.sequence(F.lit(1), F.greatest(F.col(TIMES), F.lit(1)).cast("int"))
+    return groups.select("*", F.explode(copies).alias(_COPY))
+
+
+def _answered(job: Job, rows: DataFrame, by: list[str]) -> DataFrame:
+    apart = _to_be_apart(job.calls)
+    live = F.sum(F.when(F.col(TIMES) > 0, 1).otherwise(0)).alias(COUNT)
+    if not apart:
+        calls = [F.expr(over_live_rows(call)).alias(name) for name, call in job.calls.items()]
+        return rows.groupBy(*by).agg(*calls, live)
+    once = job.graph.worked_out_once(rows)
+    main = {name: call for name, call in job.calls.items() if name not in apart}
+    first = once.groupBy(*by).agg(*(F.expr(over_live_rows(call)).alias(name) for name, call in main.items()), live)
+    second = once.groupBy(*by).agg(*(F.expr(over_live_rows(call)).alias(name) for name, call in apart.items()))
+    both = first.unionByName(second, allowMissingColumns=True)
+    values = [F.first(name, ignorenulls=True).alias(name) for name in (*job.calls, COUNT)]
+    return both.groupBy(*by).agg(*values)
+
+
+def _to_be_apart(calls: dict[str, Call]) -> dict[str, Call]:
+    """Calls that Spark does not plan beside the others: ordered ones (`listagg`), where several are distinct."""
+    distinct = {call.arguments for call in calls.values() if call.distinct}
+    ordered = {name: call for name, call in calls.items() if "order by" in " ".join(call.text.lower().split())}
+    if len(distinct) < 2 or not ordered or len(ordered) == len(calls):
+        return {}
+    return ordered
+
+
+def over_live_rows(call: Call) -> str:
+    """The call over rows that are there, and not over those that only say that their group was touched."""
+    live = f"{TIMES} > 0"
+    if call.filter is not None:
+        at = list(_FILTER.finditer(call.text))[-1].end()
+        rest = call.text[at:].replace(call.filter, f"({call.filter}) AND {live}", 1)
+        return call.text[:at] + rest
+    nulls = _NULLS.search(call.text)
+    end = nulls.start() if nulls else len(call.text)
+    return f"{call.text[:end]} FILTER (WHERE {live}) {call.text[end:]}"

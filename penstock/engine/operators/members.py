@@ -1,0 +1,61 @@
+"""The rows of groups, kept as they are: what operators stand on that need all rows of a group to give an answer.
+
+The input has each different row once, with how often it was added (`_n`), the hashes of its group and one of the whole
+row. A state holds what came in: rows lie together by group, and the same row of two runs counts as often as both say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
+from penstock.engine.operators.segments import segments
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Adding
+from penstock.engine.state.rows import Numbers, hashes, integers, picked
+from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, by_key, positions
+
+MEMBERS = Adding({COUNT: "sum"})
+# What a row of the state has beside the columns of the user.
+OWN = (ORDER, ID, SECOND_HASH, COUNT)
+
+
+def members_schema(changes: pa.Schema) -> pa.Schema:
+    return run_schema(changes, {}, (HASH, ROW_HASH, EVENTS))
+
+
+def members(changes: pa.RecordBatch, order: Hashes) -> Run:
+    """The changes as rows of the state, without those that change nothing."""
+    rows = keyed(changes, order, hashes(changes, ROW_HASH)).select(members_schema(changes.schema).names)
+    return sorted_run(picked(rows, integers(rows, COUNT) != 0))
+
+
+def groups(rows: pa.RecordBatch) -> Numbers:
+    """The number of each row's group, for rows sorted by group."""
+    return segments(integers(rows, ORDER), integers(rows, SECOND_HASH))
+
+
+def by_group(rows: pa.RecordBatch, within: Sequence[Numbers | Hashes] = ()) -> Positions:
+    """How to sort rows by group, and those of one group by `within`, the most important last."""
+    return np.lexsort((*within, hashes(rows, SECOND_HASH), hashes(rows, ORDER)))
+
+
+def of_groups(rows: Run, some: Run) -> Mask:
+    """Which rows are of a group that has one of `some`: groups may share an order."""
+    order, second = some.order, hashes(some.batch, SECOND_HASH)
+    at = by_key(order, second)
+    if at is not None:
+        order, second = order[at], second[at]
+    found: Mask = positions(order, second, rows.order, hashes(rows.batch, SECOND_HASH)) != NOWHERE
+    return found
+
+
+def missing(rows: pa.RecordBatch, others: pa.RecordBatch) -> Mask:
+    """Which rows the others do not have."""
+    run = sorted_run(others.select([ORDER, ID]))
+    lacking: Mask = positions(run.order, run.id, hashes(rows, ORDER), hashes(rows, ID)) == NOWHERE
+    return lacking

@@ -1,0 +1,143 @@
+"""What holds for all operators: they carry columns of every type, and a repeated step does the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.engine.operators.accumulate import Accumulate
+from penstock.engine.operators.contract import (
+    EVENTS,
+    HASH,
+    MOMENT,
+    ROW_HASH,
+    SECOND_HASH,
+    Operator,
+    Times,
+    on_time,
+)
+from penstock.engine.operators.first import First
+from penstock.engine.operators.frames import Frames
+from penstock.engine.operators.newest import OFFSET, Newest
+from penstock.engine.operators.rank import Rank
+from penstock.engine.operators.regroup import Regroup
+from penstock.engine.operators.replace import Replace
+from penstock.engine.operators.session import LAST, Sessions
+from penstock.engine.operators.weigh import Weigh
+from penstock.engine.operators.windows import END, START, WindowOrder
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.rows import integers
+from tests.engine.operators.stepping import NO_TIME, Row, Way, frozen, hash_of, hashed, stepping
+
+WINDOW = WindowOrder(10, 10, 50)
+OPERATORS: dict[str, Operator] = {
+    "accumulate": Accumulate("one", {"sum": "sum"}),
+    "accumulate in windows": Accumulate("one", {"sum": "sum"}, WINDOW),
+    "accumulate in closed windows": Accumulate("one", {"sum": "sum"}, WINDOW, final=True),
+    "weigh": Weigh("one"),
+    "regroup": Regroup("one", WINDOW),
+    "regroup closed windows": Regroup("one", WINDOW, final=True),
+    "replace": Replace("one", WINDOW),
+    "newest": Newest("one"),
+    "rank": Rank("one", 2, (("sum", True),), ties=False, grows=False),
+    "rank with ties": Rank("one", 2, (("sum", True),), ties=True, grows=True),
+    "first": First("one", None, 0, (OFFSET,), grows=True),
+    "first of bursts": First("one", 3, 0, (OFFSET,), grows=False),
+    "sessions": Sessions("one", {"sum": "sum"}, 10, 50),
+    "ended sessions": Sessions("one", {"sum": "sum"}, 10, 50, final=True),
+    "sliding": Frames("one", "sliding", 10, 50),
+    "framed sessions": Frames("one", "session", 10, 50, final=True),
+}
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "boolean": (pa.bool_(), [True, None]),
+    "byte": (pa.int8(), [-1, None]),
+    "float": (pa.float32(), [0.5, None]),
+    "double": (pa.float64(), [float("nan"), None, 1.5]),
+    "decimal": (pa.decimal128(38, 10), [Decimal("9" * 28), None]),
+    "string": (pa.string(), ["", None, "ä"]),
+    "binary": (pa.binary(), [b"", None, b"\0"]),
+    "date": (pa.date32(), [0, None]),
+    "timestamp": (pa.timestamp("us", "UTC"), [0, None]),
+    "local timestamp": (pa.timestamp("us"), [0, None]),
+    "interval": (pa.duration("us"), [5, None]),
+    "list": (pa.list_(pa.string()), [["a", None], None, []]),
+    "struct": (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]), [{"a": 1, "b": [2]}, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None, []]),
+    "list of structs": (
+        pa.list_(pa.struct([("a", pa.map_(pa.string(), pa.string()))])),
+        [[{"a": [("b", None)]}], None],
+    ),
+    "nothing": (pa.null(), [None]),
+}
+NUMBERS = ["sum", START, END, LAST, MOMENT, OFFSET, COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH]
+
+
+def schema(type_: pa.DataType) -> pa.Schema:
+    return pa.schema([("key", type_), ("value", type_), *((name, pa.int64()) for name in NUMBERS)])
+
+
+def row(value: Any, number: int) -> Row:
+    """A row of a key that is its value."""
+    times = {START: 0, END: 10, LAST: 9, MOMENT: number}
+    values = {"key": value, "value": value, "sum": 1, OFFSET: number, COUNT: 1, EVENTS: 1, **times}
+    return {**hashed(values, Way(), frozen(value)), ROW_HASH: hash_of(3, frozen(value), number)}
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("growth", [0, 1000])
+def test_columns_of_every_type_and_nulls_are_carried_through(name: str, type_: str, growth: int) -> None:
+    columns, values = schema(TYPES[type_][0]), TYPES[type_][1]
+    # What comes out of a type is what went in: days as dates, and so on.
+    expected = {frozen(value) for value in pa.array(values, TYPES[type_][0]).to_pylist()}
+    with stepping(OPERATORS[name], columns, [], Way(growth=growth, stored=True)) as stepper:
+        for epoch in range(3):
+            stepper.step([row(value, epoch) for value in values], NO_TIME)
+        stepper.step([row(value, 9) for value in values], 30)
+    given = [one for rows in stepper.given for one in rows]
+    assert {frozen(one["key"]) for one in given} == {frozen(one["value"]) for one in given} == expected
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_step_without_changes_gives_nothing(name: str) -> None:
+    with stepping(OPERATORS[name], schema(pa.string()), [], Way()) as stepper:
+        assert stepper.step([], NO_TIME) == []
+        stepper.step([row("a", 1)], NO_TIME)
+        assert stepper.step([], NO_TIME) == []
+        assert stepper.rows == 1
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_repeated_step_gives_and_keeps_the_same_in_whatever_order_rows_come(name: str) -> None:
+    operator, columns = OPERATORS[name], schema(pa.string())
+    rows = [row(key, number) for number, key in enumerate("abcdefgh")]
+    found = set()
+    for attempt in range(5):
+        random.Random(attempt).shuffle(rows)
+        changes = pa.RecordBatch.from_pylist(rows, schema=columns)
+        outcome = operator.step(changes, Arrangement(operator.kind, operator.schema(columns)), Times(NO_TIME, 100))
+        given = Counter(str(one) for batch in outcome.output for one in batch.to_pylist())
+        found.add((str(outcome.run.batch.to_pylist()), str(sorted(given.items())), str(outcome.counts)))
+    assert len(found) == 1
+
+
+def test_late_rows_are_counted_and_left_out() -> None:
+    changes = pa.RecordBatch.from_pydict({"at": pa.array([1, 2, 3]), EVENTS: pa.array([5, 6, 7])})
+    kept, counts = on_time(changes, integers(changes, "at") < 3, integers(changes, EVENTS))
+    assert kept.column("at").to_pylist() == [3]
+    assert counts == {"events": 18, "late": 11, "late_groups": 2}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_can_be_sent_to_tasks(name: str) -> None:
+    import pickle
+
+    roundtrip: Callable[[Operator], Operator] = lambda one: pickle.loads(pickle.dumps(one))  # noqa: E731
+    assert roundtrip(OPERATORS[name]) == OPERATORS[name]

@@ -1,0 +1,229 @@
+"""Plays that Hypothesis writes: what is appended, when, by whom, how it is cut into epochs, and where the app crashes.
+
+A play is a list of rounds. Afterwards a day passes, so that every window has ended, and the views are compared with
+what DuckDB says about all events of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+from penstock.app import App
+from penstock.flow.settings import AppSettings
+from penstock.flow.stream import Stream
+from penstock.flow.table import Table
+from penstock.testing import Crash, Rig
+
+EVENTS = "id bigint, k string, v bigint, amount decimal(12,2), price double, happened timestamp"
+ITEMS = "id bigint, k string, v bigint, amount decimal(12,2), price double"
+SECOND = 1_000_000
+# Before the first epoch there is no watermark: everything is in time.
+NEVER = -(2**62)
+KEYS = ("a", "b", "c", "", "ü", None)
+# Sums of these are exact, so that the order of adding does not show.
+PRICES = (0.25, 1.5, -2.75, 1024.125, 0.0, -0.0, float("nan"), None)
+
+
+@dataclass(frozen=True)
+class Event:
+    """`delay`: how many seconds before it is appended it has happened; None: it does not say."""
+
+    k: str | None
+    v: int | None
+    amount: Decimal | None
+    price: float | None
+    delay: int | None
+    producer: str | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of the table that is put in the place of another with its id, or (without `item`) deleted."""
+
+    id: int
+    item: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Round:
+    """`pause` in seconds comes after it, `epochs` is how many are run (None: until nothing is left)."""
+
+    events: tuple[Event, ...]
+    changes: tuple[Change, ...]
+    pause: int
+    epochs: int | None
+    crash: Any
+
+
+def examples(default: int) -> settings:
+    """So many examples in the default run, and as many more in the long one as elsewhere.
+
+    They are not made smaller when one fails: each attempt would take seconds.
+    """
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)
+    return settings(max_examples=max(1, default * settings.default.max_examples // 60), phases=phases)
+
+
+def _values() -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        "k": st.sampled_from(KEYS),
+        "v": st.one_of(st.none(), st.integers(-3, 6)),
+        "amount": st.one_of(st.none(), st.integers(-500, 500).map(lambda cents: Decimal(cents).scaleb(-2))),
+        "price": st.sampled_from(PRICES),
+    }
+
+
+def events(delays: st.SearchStrategy[int | None]) -> st.SearchStrategy[Event]:
+    producers = st.sampled_from([None, "first", "second"])
+    return st.builds(Event, **_values(), delay=delays, producer=producers)
+
+
+def changes() -> st.SearchStrategy[Change]:
+    items = st.one_of(st.none(), st.fixed_dictionaries(_values()))
+    return st.builds(Change, id=st.integers(0, 5), item=items)
+
+
+# Most events come at once, some late, a few with a clock that is an hour ahead or no time at all.
+DELAYS = st.one_of(
+    st.integers(0, 30), st.integers(0, 200), st.integers(-60, 900), st.sampled_from([-3600, None, 1800, 5400])
+)
+
+
+def rounds(
+    delays: st.SearchStrategy[int | None] = DELAYS, *, least: int = 2, most: int = 4
+) -> st.SearchStrategy[list[Round]]:
+    one = st.builds(
+        Round,
+        events=st.lists(events(delays), min_size=4, max_size=25).map(tuple),
+        changes=st.lists(changes(), min_size=3, max_size=10).map(tuple),
+        pause=st.sampled_from([0, 7, 40, 95, 700]),
+        epochs=st.sampled_from([None, None, 1]),
+        crash=st.sampled_from([None, None, "plan", "run", "publish", "commit"]),
+    )
+    return st.lists(one, min_size=least, max_size=most)
+
+
+def declared(name: str = "oracle", *, max_rows: int = 1_000_000) -> tuple[App, Stream, Table]:
+    """An app with a stream and a table to declare views on."""
+    app = App(name, settings=AppSettings(max_rows=max_rows))
+    stream = app.topic("events", schema=EVENTS, key="id", time="happened", lateness="20 seconds", partitions=2)
+    return app, stream, app.table("items", schema=ITEMS, key="id", partitions=2)
+
+
+class Play:
+    """Plays rounds on a rig and remembers with which watermark the epoch began that read an event."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self._next_id = 0
+        self._read: list[tuple[dict[int, int], int]] = []
+
+    def all(self, script: list[Round], *, then: str = "1 day") -> None:
+        for one in script:
+            self.one(one)
+        self.rig.advance(then)
+        while self.step():
+            pass
+
+    def one(self, part: Round) -> None:
+        self.append(part.events)
+        self.change(part.changes)
+        self.rig.advance(f"{part.pause} seconds")
+        if part.crash is not None:
+            self.rig.crash_at(part.crash)
+        run = 0
+        while (part.epochs is None or run < part.epochs) and self.step():
+            run += 1
+
+    def append(self, some: tuple[Event, ...]) -> None:
+        for event in some:
+            at = None if event.delay is None else self.rig.now - timedelta(seconds=event.delay)
+            row = {"id": self._next_id, "happened": at}
+            row |= {name: getattr(event, name) for name in ("k", "v", "amount", "price")}
+            self._next_id += 1
+            if "events" in self.rig.log.topics():
+                self.rig.append("events", [row], producer=event.producer)
+
+    def change(self, some: tuple[Change, ...]) -> None:
+        if "items" not in self.rig.log.topics():
+            return
+        for change in some:
+            if change.item is None:
+                self.rig.append("items", [{"id": change.id}], deleted=True)
+            else:
+                self.rig.append("items", [{"id": change.id, **change.item}])
+
+    def step(self) -> bool:
+        """Run one epoch, or crash in it and begin again; whether there was anything to do."""
+        watermark = self.rig.watermark("events")
+        try:
+            going = self.rig.step() is not None
+        except Crash:
+            self.rig.restart()
+            going = True
+        self._read.append((self.rig.positions("events"), NEVER if watermark is None else _micros(watermark)))
+        return going
+
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """All that is in the log: `events` that are not dead, all `arrived` ones, and the rows that `items` has now."""
+        database = duckdb.connect()
+        database.execute("SET TimeZone = 'UTC'")
+        arrived, items = self._events(), self._items()  # noqa: F841 - DuckDB finds them by their names
+        database.execute("CREATE TABLE arrived AS SELECT *, epoch_us(happened) AS us FROM arrived")
+        database.execute(
+            "CREATE TABLE events AS SELECT * FROM arrived WHERE us IS NOT NULL AND us <= stored + 600 * 1000000"
+        )
+        database.execute("CREATE TABLE items_log AS SELECT * FROM items")
+        database.execute(
+            """
+            CREATE VIEW items AS SELECT * EXCLUDE (partition, "offset", gone) FROM items_log
+            QUALIFY NOT gone AND row_number() OVER (PARTITION BY id ORDER BY "offset" DESC) = 1
+            """
+        )
+        database.execute("CREATE MACRO floored(us, size, start) AS us - (((us - start) % size) + size) % size")
+        return database
+
+    def _events(self) -> pa.Table:
+        rows = []
+        if "events" in self.rig.log.topics():
+            for batch in self.rig.topic("events").batches():
+                for row, offset in zip(batch.rows.to_pylist(), batch.offsets.tolist(), strict=True):
+                    before = self._watermark_before(batch.partition, offset)
+                    rows.append(
+                        {**row, "partition": batch.partition, "offset": offset, "before": before}
+                        | {"stored": batch.append_time}
+                    )
+        numbers = [(name, pa.int64()) for name in ("partition", "offset", "before", "stored")]
+        return pa.Table.from_pylist(rows, schema=_schema(EVENTS, numbers))
+
+    def _watermark_before(self, partition: int, offset: int) -> int:
+        return next((watermark for ends, watermark in self._read if ends.get(partition, 0) > offset), NEVER)
+
+    def _items(self) -> pa.Table:
+        rows = []
+        if "items" in self.rig.log.topics():
+            for batch in self.rig.topic("items").batches():
+                gone = [False] * len(batch) if batch.deleted is None else batch.deleted.to_pylist()
+                for row, offset, deleted in zip(batch.rows.to_pylist(), batch.offsets.tolist(), gone, strict=True):
+                    rows.append({**row, "partition": batch.partition, "offset": offset, "gone": deleted})
+        extra = [("partition", pa.int64()), ("offset", pa.int64()), ("gone", pa.bool_())]
+        return pa.Table.from_pylist(rows, schema=_schema(ITEMS, extra))
+
+
+def _schema(ddl: str, more: list[tuple[str, pa.DataType]]) -> pa.Schema:
+    from penstock.log.schema import parse_schema
+
+    return pa.schema([*parse_schema(ddl), *(pa.field(name, type_) for name, type_ in more)])
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp() * SECOND)

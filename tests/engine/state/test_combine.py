@@ -1,0 +1,110 @@
+"""How values of one key become one."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.state.arrangement import Adding
+from penstock.engine.state.combine import Rule, folded, inexact, rejoined, together
+from penstock.errors import RowError
+
+INTEGERS = st.one_of(st.none(), st.integers(-(2**62), 2**62 - 1))
+DOUBLES = st.one_of(st.none(), st.floats(width=64))
+
+
+def combined(rule: Rule, type_: pa.DataType, one: Any, other: Any) -> Any:
+    return together(rule, pa.array([one], type_), pa.array([other], type_), "x")[0].as_py()
+
+
+@given(INTEGERS, INTEGERS)
+def test_nulls_are_left_out_of_sums(one: int | None, other: int | None) -> None:
+    there = [value for value in (one, other) if value is not None]
+    assert combined("sum", pa.int64(), one, other) == (sum(there) if there else None)
+
+
+@given(DOUBLES, DOUBLES, st.sampled_from(["min", "max"]))
+def test_nan_is_greater_than_every_number(one: float | None, other: float | None, rule: Rule) -> None:
+    there = [value for value in (one, other) if value is not None]
+    best = (min if rule == "min" else max)(there, key=lambda value: (math.isnan(value), value), default=None)
+    found = combined(rule, pa.float64(), one, other)
+    assert found == best or (best is not None and math.isnan(best) and math.isnan(found))
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.0, math.nan])), min_size=3, max_size=3))
+def test_it_does_not_matter_which_extremes_are_put_together_first(values: list[float | None]) -> None:
+    one, two, three = values
+    for rule in ("min", "max"):
+        left = combined(rule, pa.float64(), combined(rule, pa.float64(), one, two), three)
+        right = combined(rule, pa.float64(), one, combined(rule, pa.float64(), two, three))
+        assert repr(left) == repr(right)
+
+
+def test_the_same_is_what_the_newer_row_says() -> None:
+    assert combined("same", pa.list_(pa.int64()), [1], [2]) == [2]
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(-(10**38) + 1, 10**38 - 1))
+def test_decimals_are_added_to_the_last_of_38_digits_or_refused(one: int, other: int) -> None:
+    first, second = Decimal(one).scaleb(0), Decimal(other).scaleb(0)
+    if abs(one + other) < 10**38:
+        assert int(combined("sum", pa.decimal128(38, 0), Decimal(one), Decimal(other))) == one + other
+    else:
+        with pytest.raises(RowError, match=r"x: the sum is too large for its type decimal128\(38, 0\)"):
+            combined("sum", pa.decimal128(38, 0), first, second)
+
+
+def test_the_values_that_were_too_large_are_named() -> None:
+    one, other = pa.array([1, None, 2**63 - 1]), pa.array([1, 5, 1])
+    with pytest.raises(RowError, match=r"^sum\(x\): .* int64; 9223372036854775807 and 1 were to be added") as caught:
+        together("sum", one, other, "sum(x)")
+    assert caught.value.hint is not None
+
+
+def test_the_least_number_of_all_can_be_reached() -> None:
+    assert combined("sum", pa.int64(), -(2**63) + 1, -1) == -(2**63)
+
+
+def test_only_sums_of_fractions_depend_on_what_is_added_first() -> None:
+    assert inexact("sum", pa.float64())
+    assert not inexact("max", pa.float64())
+    assert not inexact("sum", pa.decimal128(38, 2))
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=9), max_size=6))
+def test_stretches_of_rows_become_one_row_each(stretches: list[list[int | None]]) -> None:
+    values = [value for stretch in stretches for value in stretch]
+    begins = np.array([n == 0 for stretch in stretches for n in range(len(stretch))], dtype=np.bool_)
+    number = [n for n, stretch in enumerate(stretches) for _ in stretch]
+    rows = pa.RecordBatch.from_pydict(
+        {name: pa.array(values, pa.int64()) for name in ("sum", "min", "max")} | {"same": pa.array(number, pa.int64())}
+    )
+    found = folded(rows, begins, Adding({"sum": "sum", "min": "min", "max": "max"}).together).to_pylist()
+    assert found == [
+        {
+            "sum": reduce(lambda one, other: (one or 0) + other, there, None),
+            "min": min(there, default=None),
+            "max": max(there, default=None),
+            "same": n,
+        }
+        for n, stretch in enumerate(stretches)
+        for there in [[value for value in stretch if value is not None]]
+    ]
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_rows_of_two_batches_come_back_in_one_order(first: list[bool]) -> None:
+    def batch(wanted: bool) -> pa.RecordBatch:
+        at = [place for place, which in enumerate(first) if which == wanted]
+        return pa.RecordBatch.from_pydict({"at": pa.array(at, pa.int64())})
+
+    joined = rejoined(np.array(first, dtype=np.bool_), batch(True), batch(False))
+    assert joined.column("at").to_pylist() == list(range(len(first)))

@@ -1,0 +1,51 @@
+"""Batches of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.state.rows import mask, nulls, picked, stacked, taken, with_columns, without_columns
+
+
+def batch(*values: int | None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"x": pa.array(values, pa.int64()), "y": pa.array([[v] for v in values])})
+
+
+@given(st.lists(st.booleans()))
+def test_wanted_rows_are_picked(wanted: list[bool]) -> None:
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(range(len(wanted)), pa.int64())})
+    found = picked(rows, np.array(wanted, dtype=np.bool_))
+    assert found.column("x").to_pylist() == [n for n, one in enumerate(wanted) if one]
+
+
+def test_picking_all_rows_copies_nothing() -> None:
+    rows = batch(1, 2)
+    assert picked(rows, np.ones(2, dtype=np.bool_)) is rows
+
+
+def test_rows_are_stacked_and_taken() -> None:
+    whole = stacked([batch(1), batch(), batch(2, None)], batch(1).schema)
+    assert taken(whole, np.array([2, 0, 0])).to_pylist() == [
+        {"x": None, "y": [None]},
+        {"x": 1, "y": [1]},
+        {"x": 1, "y": [1]},
+    ]
+    assert stacked([], batch(1).schema).num_rows == 0
+
+
+def test_columns_are_added_replaced_and_left_out() -> None:
+    rows = with_columns(batch(1, 2), {"x": np.array([3, 4]), "z": np.array([True, False])})
+    assert rows.select(["x", "z"]).to_pylist() == [{"x": 3, "z": True}, {"x": 4, "z": False}]
+    assert without_columns(rows, "y", "missing").schema.names == ["x", "z"]
+
+
+def test_null_is_false() -> None:
+    assert mask(pa.array([True, None, False])).tolist() == [True, False, False]
+
+
+def test_rows_of_nulls_have_every_type() -> None:
+    schema = pa.schema([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.int64()))])
+    assert nulls(schema, 2).to_pylist() == [{"a": None, "b": None}] * 2

@@ -1,0 +1,95 @@
+"""Finding rows in sorted runs, against looking through them one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.state.search import (
+    NOWHERE,
+    Hashes,
+    by_key,
+    expanded,
+    firsts,
+    interleaved,
+    lower_bounds,
+    positions,
+    ranges,
+)
+
+# Few orders, so that many rows share one; and the largest, which are the smallest as signed numbers.
+hashes = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])
+keys = st.lists(st.tuples(hashes, hashes), max_size=30)
+
+
+def columns(keys: list[tuple[int, int]]) -> tuple[Hashes, Hashes]:
+    return (
+        np.array([order for order, _ in keys], dtype=np.uint64),
+        np.array([id_ for _, id_ in keys], dtype=np.uint64),
+    )
+
+
+@given(keys, keys)
+def test_keys_are_found_where_they_are_and_nowhere_else(
+    run: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    run = sorted(set(run))
+    found = positions(*columns(run), *columns(wanted)).tolist()
+    assert found == [run.index(key) if key in run else NOWHERE for key in wanted]
+
+
+@given(keys, keys)
+def test_the_lower_bound_is_the_first_row_that_does_not_come_before(
+    run: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    run = sorted(run)
+    found = lower_bounds(*columns(run), *columns(wanted)).tolist()
+    assert found == [sum(row < key for row in run) for key in wanted]
+
+
+def test_keys_are_found_among_very_many_rows_with_one_order() -> None:
+    rows = 200_000
+    order, id_ = np.zeros(rows, dtype=np.uint64), np.arange(0, 2 * rows, 2, dtype=np.uint64)
+    wanted = np.arange(0, 2 * rows, 3, dtype=np.uint64)
+    found = positions(order, id_, np.zeros(len(wanted), dtype=np.uint64), wanted)
+    assert (found == np.where(wanted % 2 == 0, wanted // 2, NOWHERE).astype(np.int64)).all()
+
+
+@given(keys)
+def test_rows_are_sorted_by_order_and_then_by_id(run: list[tuple[int, int]]) -> None:
+    at = by_key(*columns(run))
+    found = run if at is None else [run[place] for place in at.tolist()]
+    assert found == sorted(run)
+    assert (at is None) == (run == sorted(run))
+
+
+@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
+def test_rows_are_put_in_between_where_they_belong(run: list[int], more: list[int]) -> None:
+    run, more = sorted(run), sorted(more)
+    at = np.searchsorted(run, more).astype(np.int64)
+    both = [*run, *more]
+    assert [both[place] for place in interleaved(len(run), at).tolist()] == sorted(both)
+
+
+@given(st.lists(hashes), st.lists(hashes, unique=True))
+def test_all_rows_of_some_orders_are_found(run: list[int], wanted: list[int]) -> None:
+    run, wanted = sorted(run), sorted(wanted)
+    found = ranges(np.array(run, dtype=np.uint64), np.array(wanted, dtype=np.uint64)).tolist()
+    assert found == [place for place, order in enumerate(run) if order in wanted]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 5))))
+def test_ranges_are_written_out_one_after_the_other(spans: list[tuple[int, int]]) -> None:
+    starts = np.array([start for start, _ in spans], dtype=np.int64)
+    ends = np.array([start + length for start, length in spans], dtype=np.int64)
+    assert expanded(starts, ends).tolist() == [n for start, length in spans for n in range(start, start + length)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2))))
+def test_the_first_of_equal_rows_is_marked(rows: list[tuple[int, int]]) -> None:
+    rows = sorted(rows)
+    one: npt.NDArray[np.int64] = np.array([row[0] for row in rows], dtype=np.int64)
+    other: npt.NDArray[np.int64] = np.array([row[1] for row in rows], dtype=np.int64)
+    assert firsts(one, other).tolist() == [n == 0 or rows[n] != rows[n - 1] for n in range(len(rows))]
