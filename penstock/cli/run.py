@@ -43,7 +43,7 @@ def run(
     SIGTERM and Ctrl-C let it finish the epoch it is at. However it ends, the next start goes on where it was.
     """
     from penstock.app import load_app
-    from penstock.engine.runner import Manner, Program
+    from penstock.engine.runner import Listener, Manner, Program
     from penstock.engine.runner import run as run_app
 
     loaded = load_app(file, name=app)
@@ -55,7 +55,7 @@ def run(
     program = Program(loaded.plan, log or loaded.log, loaded.settings)
     manner = Manner(once=once, rebuild=rebuild, master=spark)
     try:
-        run_app(program, manner, stop=stop, progress=told.progress, waiting=told.waiting)
+        run_app(program, manner, stop=stop, listener=Listener(told.progress, told.waiting))
     finally:
         told.end()
 

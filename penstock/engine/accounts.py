@@ -18,7 +18,7 @@ _STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregat
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """`came` = `counted` + `late` + `dead` + `filtered`. `corrected` are answers given again, of those that were final."""
+    """`came` = `counted` + `late` + `dead` + `filtered`. `corrected`: final answers that were given again."""
 
     came: int = 0
     counted: int = 0

@@ -1,13 +1,15 @@
 """Finding the rows that make an epoch fail, so that it can run without them.
 
 1. Expressions are evaluated again, guarded: one job finds every row on which one fails.
-2. What a user's function does cannot be guarded. If no expression failed, the range is halved until single rows are left.
+2. What a user's function does cannot be guarded. If it is in the way, or no expression failed, the range is halved
+   until single rows are left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.engine.failures import FAILURES
 from penstock.engine.running import Dead, Engine, Work
 from penstock.errors import PenstockError
 from penstock.flow import plan as flow
@@ -17,15 +19,22 @@ MOST_HALVED = 100
 # A job that fails has failed; how often an epoch is tried again without the rows found so far.
 MOST_ROUNDS = 10
 
+_Place = tuple[str, int, int]
+
 
 def find_dead(engine: Engine, plan: flow.Plan, work: Work) -> Dead:
     """The rows of this epoch that fail, with those found before; the same as before if no row is to blame."""
-    found = {(row["_topic"], row["_partition"], row["_offset"]): row["_step"] for row in engine.failing(work)}
-    steps = list(flow.nodes(plan))
-    dead = {place: _said(steps[step]) for place, step in found.items()}
-    if not dead:
-        dead = dict(_halved(engine, work))
+    dead = _guarded(engine, plan, work) or dict(_halved(engine, work))
     return _with(work.dead, dead)
+
+
+def _guarded(engine: Engine, plan: flow.Plan, work: Work) -> dict[_Place, str]:
+    try:
+        rows = engine.failing(work)
+    except FAILURES:  # a function fails, and stands before the expressions that could be looked at
+        return {}
+    steps = list(flow.nodes(plan))
+    return {(row["_topic"], row["_partition"], row["_offset"]): _said(steps[row["_step"]]) for row in rows}
 
 
 def _said(node: flow.Node) -> str:
@@ -42,7 +51,7 @@ def _said(node: flow.Node) -> str:
             return f"{node.place}: an expression fails on it"
 
 
-def _halved(engine: Engine, work: Work) -> Iterator[tuple[tuple[str, int, int], str]]:
+def _halved(engine: Engine, work: Work) -> Iterator[tuple[_Place, str]]:
     count = 0
     for topic, cut in work.cut.sources.items():
         spans = [(number, cut.starts[number], cut.ends[number]) for number in cut.starts]
@@ -53,7 +62,7 @@ def _halved(engine: Engine, work: Work) -> Iterator[tuple[tuple[str, int, int], 
                 continue
             if end - start > 1:
                 middle = (start + end) // 2
-                spans += [(partition, start, middle), (partition, middle, end)]
+                spans += [(partition, middle, end), (partition, start, middle)]
                 continue
             count += 1
             if count > MOST_HALVED:
@@ -65,7 +74,7 @@ def _halved(engine: Engine, work: Work) -> Iterator[tuple[tuple[str, int, int], 
             yield (topic, partition, start), why
 
 
-def _with(before: Dead, found: dict[tuple[str, int, int], str]) -> Dead:
+def _with(before: Dead, found: dict[_Place, str]) -> Dead:
     """As the plan of an epoch stores it: keys of JSON are text."""
     together = {topic: {number: dict(rows) for number, rows in parts.items()} for topic, parts in before.items()}
     for (topic, partition, offset), why in sorted(found.items()):

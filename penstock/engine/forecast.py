@@ -2,44 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from penstock.derive.place import app_directory, app_names
-from penstock.engine.ledger import Ledger
-from penstock.engine.versions import Difference, check_reach, difference, part_of, versions
+from penstock.derive.place import app_directory
+from penstock.engine.inputs import check_inputs
+from penstock.engine.ledger import APP_NAME, Ledger
+from penstock.engine.versions import (
+    Difference,
+    check_reach,
+    check_topics,
+    difference,
+    fingerprints,
+    goes_on,
+    known_origins,
+    part_of,
+    source_names,
+)
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.log import Log
+from penstock.log.log import LOG_NAME
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Views by what becomes of them; `rows` are to be read again, and `refused` says why that is not possible."""
+    """Views by what becomes of them.
+
+    `rows` are to be read to build some of them, `goes_on` says that this was begun before, and `refused` says why the
+    program cannot be started.
+    """
 
     first: bool  # the app has not run before
     difference: Difference
-    rows: int
-    refused: DeclarationError | None
+    rows: int = 0
+    goes_on: bool = False
+    refused: DeclarationError | None = None
 
 
 def forecast(plan: flow.Plan, path: Path) -> Forecast:
-    ledger = Ledger(app_directory(path, plan.app)) if plan.app in app_names(path) else None
-    last = None if ledger is None else ledger.last_commit()
-    if last is None:
-        return Forecast(True, difference(versions(plan, 0), {}), 0, None)
-    differs = difference(versions(plan, last.document["generation"]), last.document["views"])
-    sources = {
-        node.name
-        for node in flow.nodes(part_of(plan, differs.built))
-        if isinstance(node, flow.Topic | flow.Changelog)
-    }
+    """The same for a log that may not be there yet."""
+    if not (path / LOG_NAME).exists():
+        return Forecast(True, difference(fingerprints(plan), {}))
     with Log(path, create=False) as log:
-        topics = {name: log.topic(name) for name in sources & set(log.topics())}
-        starts = {name: topic.starts() for name, topic in topics.items()}
-        rows = sum(topic.end(number) - start for name, topic in topics.items() for number, start in starts[name].items())
-        try:
-            check_reach(plan.app, last.document["origins"], starts)
-        except DeclarationError as error:
-            return Forecast(False, differs, rows, error)
-    return Forecast(False, differs, rows, None)
+        return forecast_on(log, plan)
+
+
+def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast:
+    directory = app_directory(log.path, plan.app)
+    ledger = Ledger(directory) if (directory / APP_NAME).exists() else None
+    last = None if ledger is None else ledger.last_commit()
+    stored = {} if last is None else last.document["views"]
+    found = Forecast(last is None, difference(fingerprints(plan), stored, rebuild=rebuild))
+    try:
+        check_inputs(log, plan)
+        return found if last is None else _compared(found, last.document, log, plan, rebuild=rebuild)
+    except DeclarationError as error:
+        return replace(found, refused=error)
+
+
+def _compared(found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, *, rebuild: bool) -> Forecast:
+    """The forecast for an app that has run before; refused if its topics are no longer what it needs."""
+    topics = {name: log.topic(name) for name in source_names(plan) & set(log.topics())}
+    ids = {name: topic.description.id for name, topic in topics.items()}
+    if not rebuild:
+        check_topics(plan.app, document, ids)
+    built = found.difference.built
+    read = source_names(part_of(plan, built))
+    starts = {name: topic.starts() for name, topic in topics.items() if name in read}
+    half_built = None if rebuild else document["building"]
+    goes = goes_on(half_built, fingerprints(plan), built)
+    if goes:
+        assert half_built is not None
+        ends = {name: one["ends"] for name, one in half_built["cut"]["sources"].items()}
+        starts = {
+            name: {number: ends.get(name, {}).get(str(number), start) for number, start in parts.items()}
+            for name, parts in starts.items()
+        }
+    else:
+        check_reach(plan.app, known_origins(document, ids), starts)
+    rows = sum(topics[name].end(number) - start for name, parts in starts.items() for number, start in parts.items())
+    return replace(found, rows=rows, goes_on=goes)

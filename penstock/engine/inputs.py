@@ -13,31 +13,50 @@ from penstock.log.schema import parse_schema
 from penstock.log.topic import Topic
 
 
+def check_inputs(log: Log, plan: flow.Plan) -> None:
+    """Refuse topics that are there and are not what the app declares."""
+    known = set(log.topics())
+    for node in _sources(plan):
+        if node.name in known:
+            _check(log.topic(node.name), node)
+
+
 def open_inputs(log: Log, plan: flow.Plan) -> dict[str, Input]:
-    sources = [node for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)]
-    return {node.name: Input(node, _opened(log, node)) for node in sources}
+    return {node.name: Input(node, _opened(log, node)) for node in _sources(plan)}
+
+
+def _sources(plan: flow.Plan) -> list[flow.Source]:
+    return [node for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)]
 
 
 def _opened(log: Log, node: flow.Source) -> Topic:
-    schema = parse_schema(node.schema)
-    if node.name not in log.topics():
-        time = node.time if isinstance(node, flow.Changelog) else (node.timing.column if node.timing else None)
-        settings = TopicSettings(partitions=node.partitions, key=node.key, time=time)
-        return log.create_topic(node.name, schema, settings=settings)
-    topic = log.topic(node.name)
+    if node.name in log.topics():
+        topic = log.topic(node.name)
+        _check(topic, node)
+        return topic
+    time = node.time if isinstance(node, flow.Changelog) else (node.timing.column if node.timing else None)
+    settings = TopicSettings(partitions=node.partitions, key=node.key, time=time)
+    return log.create_topic(node.name, parse_schema(node.schema), settings=settings)
+
+
+def _check(topic: Topic, node: flow.Source) -> None:
     if topic.settings.key != node.key:
         raise _other(node, "key", ", ".join(topic.settings.key) or "none", ", ".join(node.key) or "none")
-    for field in schema:
+    for field in parse_schema(node.schema):
         if field.name not in topic.schema.names:
-            raise _other(node, "column", ", ".join(topic.schema.names), field.name)
+            raise _other(node, "columns", ", ".join(topic.schema.names), field.name)
         stored = topic.schema.field(field.name)
         if stored.type != field.type:
-            raise _other(node, f"type of '{field.name}'", to_ddl(pa.schema([stored])), to_ddl(pa.schema([field])))
-    return topic
+            raise _other(node, f"column '{field.name}'", _shown(stored), _shown(field))
+
+
+def _shown(field: pa.Field[pa.DataType]) -> str:
+    return to_ddl(pa.schema([field.with_nullable(True)]))
 
 
 def _other(node: flow.Source, what: str, stored: str, declared: str) -> DeclarationError:
+    verb = "are" if what == "columns" else "is"
     return DeclarationError(
-        f"{node.place}: topic '{node.name}': its {what} in the log is {stored}; this app declares {declared}",
+        f"{node.place}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
         hint="declare the topic as it is, or change it: penstock topic evolve",
     )

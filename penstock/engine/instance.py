@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,22 +23,23 @@ from pyspark.sql import SparkSession
 
 from penstock.contracts import ViewChanges
 from penstock.engine.accounts import Account
-from penstock.engine.cut import Cut
+from penstock.engine.cut import Cut, Ends
 from penstock.engine.dead import MOST_ROUNDS, find_dead
 from penstock.engine.epochs import Commit, EpochPlan
-from penstock.engine.failures import FAILURES, plain_failure
+from penstock.engine.failures import FAILURES, is_evaluation, plain_failure, reason
 from penstock.engine.garbage import Garbage
 from penstock.engine.line import Line
 from penstock.engine.operators.contract import WEIGHT
-from penstock.engine.planning import next_cut, rows_in, watermark
+from penstock.engine.planning import next_cut, rows_in, times_after
 from penstock.engine.running import Dead, Ran, Work, staged_batches
-from penstock.engine.side_topics import dead_rows, dead_topic, late_rows, late_topic, store_aside
-from penstock.engine.start import Started, start
-from penstock.errors import PenstockError, RowError
+from penstock.engine.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
+from penstock.engine.start import Started, has_arrived, start
+from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.frame import NO_TIME
+from penstock.log.topic import Topic
 
 _LOGGER = logging.getLogger(__name__)
 Clock = Callable[[], int]
@@ -68,8 +70,8 @@ class Progress:
 class Instance:
     """One instance of an app. `step` runs an epoch; use it as a context manager, or call `close`.
 
-    `rebuild` builds all views again from the log. `reached` is called with the name of each step when it is done ('plan',
-    'run', 'publish', 'commit'): tests crash there.
+    `rebuild` builds all views again from the log. `reached` is called with the name of each step when it is done
+    ('plan', 'run', 'publish', 'commit'): tests crash there.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Instance:
         self._clock = clock
         self._reached = reached
         self._app: Started = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
+        self._sides = SideTopics(log, self._app.producer)
         self._garbage = Garbage(self._app.ledger)
+        self._settled = False  # whether the store has only views of this program
 
     @property
     def token(self) -> int:
@@ -98,51 +102,115 @@ class Instance:
         """What became of all events so far, by view."""
         return dict(self._app.main.accounts)
 
+    def topics(self) -> list[Topic]:
+        """What it reads."""
+        return [one.topic for one in self._app.whole.inputs.values()]
+
+    def present(self) -> dict[str, Ends]:
+        """Where the topics end now."""
+        return {name: one.topic.ends() for name, one in self._app.whole.inputs.items()}
+
+    def has_read(self, ends: Mapping[str, Ends]) -> bool:
+        """Whether all views hold everything up to there."""
+        cuts = self._app.main.cut.sources
+        return self._app.building is None and all(
+            cuts[name].ends[number] >= end for name, parts in ends.items() for number, end in parts.items()
+        )
+
     # -- one epoch ----------------------------------------------------------------------------------------------------
 
     def step(self) -> Progress | None:
         """Run the next epoch; None if there is nothing to do."""
         began = time.perf_counter()
-        line = self._app.building or self._app.main
-        plan = self._planned(line)  # 1
-        if plan is None:
+        self._refuse_if_replaced()
+        planned = self._planned()  # 1
+        if planned is None:
             return None
+        line, plan = planned
         self._reached("plan")
         cut = replace(Cut.from_document(plan.document["cut"]), epoch=plan.epoch)
-        work = Work(plan.epoch, self.token, line.cut, cut, line.states, plan.document["dead"])
-        work, ran = self._ran(line, work)  # 2
+        times = plan.document["times"]
+        work = Work(plan.epoch, self.token, cut, line.states, line.times, times, plan.document["dead"])
+        work, ran = self._ran(line, plan, work)  # 2
         self._reached("run")
-        moved = line.moved(cut, ran)
-        after = self._app.moved(moved)
+        after = self._app.moved(line.moved(cut, times, ran), building=plan.document["building"])
         self._publish(work, ran, line, after)  # 3
         self._reached("publish")
         self._commit(work, after)  # 4
         self._reached("commit")
         self._app = after
-        return self._progress(work, line, line.epoch_accounts(ran), time.perf_counter() - began)
+        self._settle()
+        return self._progress(work, line, ran, time.perf_counter() - began)
+
+    def _refuse_if_replaced(self) -> None:
+        ledger = self._app.ledger
+        if (token := ledger.token()) > self.token:
+            raise self._replaced(token)
+        if (last := ledger.last_epoch()) != self._app.epoch:
+            raise UnknownOutcomeError(
+                f"app '{ledger.app}': epoch {last} is committed, and this instance knows of {self._app.epoch}",
+                hint="start the app again: it goes on from there",
+            )
+
+    def _replaced(self, token: int) -> FencedError:
+        return FencedError(
+            f"app '{self._app.ledger.app}': instance {self.token} was replaced by instance {token}",
+            hint="another instance of this app has started, or a savepoint was restored; only the newest one runs",
+        )
 
     # -- 1 plan -------------------------------------------------------------------------------------------------------
 
-    def _planned(self, line: Line) -> EpochPlan | None:
-        """The plan of the next epoch, on disk: one that was not committed, or a new one. None if nothing is to do."""
+    def _planned(self) -> tuple[Line, EpochPlan] | None:
+        """What to do next, on disk: an epoch that was not committed, or a new one. None if nothing is to do."""
         pending = self._app.ledger.pending_plan()
-        building = self._app.building is not None
-        if pending is not None and pending.document.get("building", False) == building:
-            return pending
-        epoch = self._app.ledger.last_epoch() + 1
-        cut = next_cut(
-            self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=self._app.until(line)
-        )
-        if not building and not rows_in(cut) and not _closes_something(line, cut):
+        line = None if pending is None else self._line_of(pending)
+        if pending is not None and line is not None:
+            return line, pending
+        if self._app.published > self._app.epoch:
+            # The views hold an epoch of a program that is gone. Nothing more can come of it; its number is used up.
+            main = self._app.main
+            sources = {name: replace(one, starts=one.ends) for name, one in main.cut.sources.items()}
+            return main, self._stored(main, replace(main.cut, sources=sources), main.times)
+        return self._new_plan()
+
+    def _line_of(self, pending: EpochPlan) -> Line | None:
+        """Who can run a plan as it stands: those of its views that this program has in the same form."""
+        views = pending.document["views"]
+        line = self._app.building if pending.document["building"] else self._app.main
+        if line is None:
             return None
-        document = {"cut": cut.to_document(), "dead": {}, "building": building}
-        plan = EpochPlan(epoch, self.token, document)
+        mine = self._app.versions_of(line)
+        found = mine == views if pending.document["building"] else mine.items() <= views.items()
+        return line if found else None
+
+    def _new_plan(self) -> tuple[Line, EpochPlan] | None:
+        app = self._app
+        line = app.building or app.main
+        until = None if app.building is None else app.main.cut.sources
+        cut, reached = next_cut(self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=until)
+        times = dict(times_after(line.timed_groups(), line.times, cut, reached))
+        if app.building is not None and has_arrived(cut, app.main.cut):
+            times |= {group: app.main.times[group] for group in times if group in app.main.times}
+        wanted = app.building is not None or bool(app.carried.views)
+        if not wanted and not rows_in(cut) and not line.closes_something(cut, times):
+            return None
+        return line, self._stored(line, cut, times)
+
+    def _stored(self, line: Line, cut: Cut, times: Mapping[str, int]) -> EpochPlan:
+        document = {
+            "cut": cut.to_document(),
+            "times": dict(times),
+            "dead": {},
+            "building": line is self._app.building,
+            "views": self._app.versions_of(line),
+        }
+        plan = EpochPlan(self._app.epoch + 1, self.token, document)
         self._app.ledger.write_plan(plan)
         return plan
 
     # -- 2 run --------------------------------------------------------------------------------------------------------
 
-    def _ran(self, line: Line, work: Work) -> tuple[Work, Ran]:
+    def _ran(self, line: Line, plan: EpochPlan, work: Work) -> tuple[Work, Ran]:
         """Run the epoch; without rows that make it fail, which are written into its plan first."""
         where = f"app '{line.plan.app}', epoch {work.epoch}"
         for _ in range(MOST_ROUNDS):
@@ -150,52 +218,58 @@ class Instance:
                 return work, line.engine.run(work)
             except FAILURES as error:
                 failure = plain_failure(error, where)
-                if type(failure) is not PenstockError:
+                # What the views hold of this epoch was made with its plan as it stands.
+                if not is_evaluation(failure) or self._app.published >= work.epoch:
                     raise failure from error
-                work = self._without_dead(line, work, failure)
+                work = replace(work, dead=self._found_dead(line, work, failure, error))
+                self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, {**plan.document, "dead": work.dead}))
         raise PenstockError(f"{where}: it fails again and again, on other rows each time")
 
-    def _without_dead(self, line: Line, work: Work, failure: PenstockError) -> Work:
+    def _found_dead(self, line: Line, work: Work, failure: PenstockError, error: BaseException) -> Dead:
         dead = find_dead(line.engine, line.plan, work)
-        if dead == work.dead:
-            raise failure  # no row is to blame
+        if dead == work.dead:  # no row is to blame
+            view = line.engine.failing_view(work)
+            raise failure if view is None else _over_answers(view, error) from error
         if self._settings.dead == "stop":
-            raise RowError(_first_of(dead), hint='mend the program, or let it go on: AppSettings(dead="set aside")')
-        building = self._app.building is not None
-        document = {"cut": work.cut.to_document(), "dead": dead, "building": building}
-        self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, document))
-        return replace(work, dead=dead)
+            message = f"app '{line.plan.app}': {_first_of(dead)}"
+            raise RowError(message, hint='mend the program, or let it go on: AppSettings(dead="set aside")') from error
+        return dead
 
     # -- 3 publish ----------------------------------------------------------------------------------------------------
 
     def _publish(self, work: Work, ran: Ran, line: Line, after: Started) -> None:
-        if self._app.building is None:  # what is built again was set aside when it was first read
-            store_aside(self._log, self._app.producer, work.epoch, self._aside(work, ran, line))
+        try:
+            self._sides.store(self._aside(work, ran, line))
+        except FencedError:
+            raise self._replaced(self._app.ledger.token()) from None
         changes = {
             name: [ViewChanges.of(batch, weight=WEIGHT) for batch in staged_batches(paths)]
             for name, paths in ran.staged.items()
         }
-        swapped = self._app.built if self._app.building is not None and after.building is None else ()
-        self._app.store.apply(work.epoch, self.token, changes, facts=_facts(after.main), swap=swapped)
+        swapped = self._app.built if after.building is None else ()
+        self._app.store.apply(work.epoch, self.token, changes, facts=_facts(after), swap=swapped)
 
     def _aside(self, work: Work, ran: Ran, line: Line) -> dict[str, pa.RecordBatch]:
         """The rows that are in no view, by the topic where they are kept."""
         aside = {dead_topic(line.plan.app): dead_rows(ran.dead)}
-        for state in line.engine.built().states.values():
-            if not ran.state_counts.get(state.name, {}).get("late"):
-                continue
+        late = {
+            state.node: state
+            for state in line.engine.states().values()
+            if ran.state_counts.get(state.name, {}).get("late")
+        }
+        for state in late.values():
             places: dict[str, dict[int, list[int]]] = {}
-            for row in line.engine.late(work, state.node):
+            for row in line.engine.late(work, state):
                 places.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
             for topic, offsets in places.items():
                 rows = late_rows(
                     line.inputs[topic].topic,
                     offsets,
-                    late_for=_views_of(line.plan, state.node),
-                    watermark=watermark(work.before, state.sources),
+                    late_for=line.views_of(state.node),
+                    watermark=work.time_before(state.sources),
                 )
                 known = aside.get(late_topic(topic))
-                aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])
+                aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]
         return aside
 
     # -- 4 commit -----------------------------------------------------------------------------------------------------
@@ -207,18 +281,23 @@ class Instance:
         except PenstockError as error:  # the epoch is committed whatever comes of this
             _LOGGER.warning("app '%s': old files could not be removed: %s", after.main.plan.app, error.message)
 
-    def _progress(self, work: Work, line: Line, accounts: Mapping[str, Account], seconds: float) -> Progress:
+    def _settle(self) -> None:
+        """Once a commit says that nothing of the program before is needed, its views go."""
+        if not self._settled and self._app.building is None:
+            store = self._app.store
+            store.drop([name for name in store.declared() if name not in self._app.versions])
+            self._settled = True
+
+    def _progress(self, work: Work, line: Line, ran: Ran, seconds: float) -> Progress:
         ends = {name: one.topic.ends() for name, one in line.inputs.items()}
-        cuts = work.cut.sources.items()
-        lag = sum(ends[name][number] - end for name, one in cuts for number, end in one.ends.items())
-        marks = [time.watermark for _, one in cuts if (time := one.time) is not None and time.watermark != NO_TIME]
+        lag = sum(ends[name][number] - end for name in ends for number, end in work.cut.sources[name].ends.items())
         return Progress(
             work.epoch,
             rows_in(work.cut),
             lag,
-            min(marks, default=None),
-            sum(one.late for one in accounts.values()),
-            max((one.dead for one in accounts.values()), default=0),
+            min((moment for moment in work.after.values() if moment != NO_TIME), default=None),
+            sum(one.get("late", 0) for one in ran.state_counts.values()),
+            sum(one["dead"] for one in ran.source_counts.values()),
             self._app.building is not None,
             seconds,
         )
@@ -235,60 +314,28 @@ class Instance:
         self.close()
 
 
-def _closes_something(line: Line, cut: Cut) -> bool:
-    """Whether a window may end because time has moved on, though nothing has come in."""
-    for state in line.engine.built().states.values():
-        then, now = watermark(line.cut, state.sources), watermark(cut, state.sources)
-        if now > then and then < _last_end(cut, state.sources, _longest(state.node)):
-            return True
-    return False
-
-
-def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
-    """No window that holds an event so far ends later than this."""
-    times = [time.producers.values() for name in sources if (time := cut.sources[name].time) is not None]
-    newest = max((clock.max_time for clocks in times for clock in clocks), default=NO_TIME)
-    return newest if newest == NO_TIME else newest + longest
-
-
-def _longest(node: flow.Node) -> int:
-    """How long after an event a window that holds it can end, with all windows that its answers are in."""
-    below = max((_longest(one) for one in flow.inputs(node)), default=0)
-    windowing = node.windowing if isinstance(node, flow.Aggregate) else None
-    if windowing is None:
-        return below
-    window = windowing.window
-    if isinstance(window, flow.Session):
-        return below + window.gap
-    day = 86_400_000_000 if isinstance(window, flow.Tumbling | flow.Hopping) and window.zone else 0
-    return below + window.size + day
-
-
-def _views_of(plan: flow.Plan, node: flow.Node) -> str:
-    """The views that a node is part of."""
-    names = [view.name for view in plan.views if node in flow.nodes(flow.Plan(plan.app, (view,)))]
-    return ", ".join(names)
-
-
-def _facts(line: Line) -> dict[str, Any]:
-    return {
-        "views": {
-            view.name: {
-                "watermark": _instant(line.watermark_of(view.node)),
-                "events": line.accounts.get(view.name, Account()).counted,
-                **line.accounts.get(view.name, Account()).to_document(),
-            }
-            for view in line.plan.views
-        }
+def _facts(app: Started) -> dict[str, Any]:
+    """What readers are told about each view."""
+    carried = {name: _told(one, None) for name, one in app.carried.accounts.items()}
+    mine = {
+        view.name: _told(app.main.accounts.get(view.name, Account()), app.main.time_of_view(view))
+        for view in app.main.plan.views
     }
+    return {"views": {**carried, **mine}}
 
 
-def _instant(moment: int) -> str | None:
-    from datetime import UTC, datetime, timedelta
+def _told(account: Account, watermark: int | None) -> dict[str, Any]:
+    moment = None
+    if watermark is not None and watermark != NO_TIME:
+        moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)).isoformat()
+    return {"watermark": moment, "events": account.counted, **account.to_document()}
 
-    if moment == NO_TIME:
-        return None
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()
+
+def _over_answers(view: flow.View, error: BaseException) -> PenstockError:
+    return PenstockError(
+        f"{view.place}: view '{view.name}': an expression fails, and no single row is to blame: {reason(error)}",
+        hint="over the answers of groups, use functions that give null where others fail: try_divide, try_cast",
+    )
 
 
 def _first_of(dead: Dead) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.engine.cut import Backlog, Cut, SourceCut, admit_all, backlogs
 from penstock.engine.observe import observe
 from penstock.engine.watermark import SourceTime, advance
+from penstock.errors import RangeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.frame import NO_TIME
 from penstock.log.promises import effective
 from penstock.log.topic import Topic
+
+Times = Mapping[str, int]
+"""How far time has come for what reads some topics together, by `together(topics)`. It never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,11 @@ class Input:
     @property
     def timing(self) -> flow.Timing | None:
         return self.node.timing if isinstance(self.node, flow.Topic) else None
+
+
+def together(sources: Iterable[str]) -> str:
+    """A name for topics whose watermark is that of the one furthest behind."""
+    return ",".join(sorted(sources))
 
 
 def first_cut(inputs: Mapping[str, Input], now: int) -> Cut:
@@ -48,31 +57,49 @@ def next_cut(
     *,
     now: int,
     until: Mapping[str, SourceCut] | None = None,
-) -> Cut:
-    """The cut after `before`: as far as the limits allow.
+) -> tuple[Cut, frozenset[str]]:
+    """The cut after `before`, as far as the limits allow, and the sources of which it reads all there is.
 
     Of a source that is in `until` it goes no further than that, neither in rows nor in time, and once it has all the
     rows it has the same time.
     """
     bounds = until or {}
+    for name, one in inputs.items():
+        _refuse_what_is_gone(one, before.sources[name])
     found = backlogs({name: (one.topic, before.sources[name].ends) for name, one in inputs.items()})
     found = {
         name: Backlog(one.topic, one.starts, bounds[name].ends) if name in bounds else one
         for name, one in found.items()
     }
     ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    reached = frozenset(
+        name for name in inputs if all(ends[name][number] >= end for number, end in found[name].ends.items())
+    )
     sources = {}
     for name, one in inputs.items():
-        reached = all(ends[name][number] >= end for number, end in found[name].ends.items())
-        caught_up = reached and name not in bounds
+        caught_up = name in reached and name not in bounds
         cut = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
-        sources[name] = _bounded(cut, bounds[name], reached=reached) if name in bounds else cut
-    return Cut(before.epoch + 1, now, sources)
+        sources[name] = _bounded(cut, bounds[name], reached=name in reached) if name in bounds else cut
+    return Cut(before.epoch + 1, now, sources), reached
+
+
+def _refuse_what_is_gone(one: Input, before: SourceCut) -> None:
+    for number, start in one.topic.starts().items():
+        read = before.ends.get(number, start)
+        if start > read:
+            raise RangeError(
+                f"topic '{one.topic.name}', partition {number}: the rows from offset {read} up to {start} were removed "
+                f"before the app had read them",
+                hint="keep rows for longer: penstock topic retain; to begin with what is left, start the app under "
+                "another name",
+            )
 
 
 def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
-    if reached or cut.time is None or bound.time is None:
-        return replace(cut, time=bound.time if reached else cut.time)
+    if bound.time is None or (cut.time is None and not reached):
+        return cut
+    if reached or cut.time is None:
+        return replace(cut, time=bound.time)
     return replace(cut, time=replace(cut.time, watermark=min(cut.time.watermark, bound.time.watermark)))
 
 
@@ -94,7 +121,16 @@ def rows_in(cut: Cut) -> int:
     return sum(one.ends[number] - one.starts[number] for one in cut.sources.values() for number in one.starts)
 
 
-def watermark(cut: Cut, sources: tuple[str, ...]) -> int:
-    """The time of a state that reads these sources: that of the one furthest behind."""
-    times = [time.watermark for name in sources if (time := cut.sources[name].time) is not None]
-    return min(times, default=NO_TIME)
+def times_after(groups: Iterable[tuple[str, ...]], before: Times, cut: Cut, reached: frozenset[str]) -> Times:
+    """The time of what reads these groups of topics, after an epoch that reads `reached` to the end."""
+    return {
+        together(group): max(before.get(together(group), NO_TIME), _watermark(cut, group, reached)) for group in groups
+    }
+
+
+def _watermark(cut: Cut, sources: tuple[str, ...], reached: frozenset[str]) -> int:
+    """That of the source furthest behind. One that has no event yet, and none waiting, does not hold up the others."""
+    times = {name: time.watermark for name in sources if (time := cut.sources[name].time) is not None}
+    if any(mark == NO_TIME and name not in reached for name, mark in times.items()):
+        return NO_TIME
+    return min((mark for mark in times.values() if mark != NO_TIME), default=NO_TIME)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.derive.place import app_directory
-from penstock.engine.inputs import open_inputs
 from penstock.engine.instance import Instance, Progress
 from penstock.engine.spark import start_spark
 from penstock.errors import UnavailableError
@@ -23,9 +23,11 @@ from penstock.log.wait import Watch
 SPARK_OUTPUT = "spark.log"
 # With nothing to read, the clock may still close windows: so often it is looked at.
 LOOK_SECONDS = 1.0
-# A store that is locked, a disk that is full: so often and so long an epoch is tried again before we give up.
-TRIES = 60
+# A store that is locked, a disk that is full: so often and so long it is tried again before we give up.
 TRY_AGAIN_SECONDS = 1.0
+MOST_SECONDS = 300.0
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +48,59 @@ class Manner:
     master: str | None = None
 
 
-def run(
-    program: Program,
-    manner: Manner,
-    *,
-    stop: threading.Event,
-    progress: Callable[[Progress], None],
-    waiting: Callable[[UnavailableError], None],
-) -> None:
-    """Run epochs until `stop` is set; the one that is running is finished. `waiting` hears of what holds us up."""
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears what happens: each epoch that is done, and what holds us up."""
+
+    progress: Callable[[Progress], None]
+    waiting: Callable[[UnavailableError], None]
+
+
+def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Listener) -> None:
+    """Run epochs until `stop` is set; the one that is running is finished."""
     with Log(program.log) as log:
-        spark = start_spark(
-            program.plan.app, manner.master, output=app_directory(log.path, program.plan.app) / SPARK_OUTPUT
-        )
-        watch = _Watch(one.topic for one in open_inputs(log, program.plan).values())
-        try:
-            with Instance(program.plan, log, program.settings, spark, rebuild=manner.rebuild) as instance:
-                while not stop.is_set():
-                    done = _step(instance, stop, waiting)
-                    if done is not None:
-                        progress(done)
-                    if manner.once and (done is None or not (done.rows or done.building)):
-                        return
-                    if done is None:
-                        watch.wait(LOOK_SECONDS, stop)
-        finally:
-            watch.close()
+        output = app_directory(log.path, program.plan.app) / SPARK_OUTPUT
+        spark = start_spark(program.plan.app, manner.master, output=output)
+
+        def begin() -> Instance:
+            return Instance(program.plan, log, program.settings, spark, rebuild=manner.rebuild)
+
+        instance = patiently(begin, stop, listener.waiting)
+        if instance is None:
+            return
+        with instance:
+            _run_epochs(instance, manner, stop, listener)
 
 
-def _step(
-    instance: Instance, stop: threading.Event, waiting: Callable[[UnavailableError], None]
-) -> Progress | None:
-    """One epoch, tried again while something is not available: its plan stands, so it is the same epoch."""
-    for attempt in range(TRIES):
+def _run_epochs(instance: Instance, manner: Manner, stop: threading.Event, listener: Listener) -> None:
+    present = instance.present()
+    watch = _Watch(instance.topics())
+    try:
+        while not stop.is_set():
+            done = patiently(instance.step, stop, listener.waiting)
+            if done is not None:
+                listener.progress(done)
+            if manner.once and (done is None or not done.rows) and instance.has_read(present):
+                return
+            if done is None:
+                watch.wait(LOOK_SECONDS, stop)
+    finally:
+        watch.close()
+
+
+def patiently(
+    attempt: Callable[[], Result], stop: threading.Event, waiting: Callable[[UnavailableError], None]
+) -> Result | None:
+    """Try again while something is not available; None if we are told to stop meanwhile.
+
+    For an epoch that is no harm: its plan stands, so it is the same epoch.
+    """
+    began = time.monotonic()
+    while not stop.is_set():
         try:
-            return instance.step()
+            return attempt()
         except UnavailableError as error:
-            if attempt == TRIES - 1 or stop.is_set():
+            if time.monotonic() - began > MOST_SECONDS:
                 raise
             waiting(error)
             stop.wait(TRY_AGAIN_SECONDS)

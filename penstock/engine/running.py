@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build.app import Built, build
-from penstock.engine.build.graph import Graph, timed_sources
+from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.suspects import find_failing, find_late, needs_everything, reached
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
 from penstock.engine.failures import FAILURES, reason
-from penstock.engine.planning import Input, rows_in, watermark
+from penstock.engine.planning import Input, Times, rows_in, together
 from penstock.engine.source_read import plan_splits
 from penstock.engine.source_topic import Place
 from penstock.engine.state.run import RunFile
 from penstock.engine.tasks import PROPERTY
+from penstock.engine.versions import source_names
 from penstock.errors import PenstockError
 from penstock.flow import plan as flow
+from penstock.log.files import disk_errors
+from penstock.log.frame import NO_TIME
 
 # Epochs with fewer rows are read by as few tasks as there are state partitions: a task costs about 10 ms.
 SMALL_ROWS = 200_000
@@ -37,14 +40,24 @@ Dead = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an epoch is to do: read the rows between two cuts, without dead ones, on top of these states."""
+    """What an epoch is to do: read the rows of a cut, without dead ones, on top of these states.
+
+    `before` and `after` tell what time it is then, for what reads some topics together.
+    """
 
     epoch: int
     token: int
-    before: Cut
     cut: Cut
     states: States
+    before: Times
+    after: Times
     dead: Dead = field(default_factory=dict)
+
+    def time_before(self, sources: Iterable[str]) -> int:
+        return self.before.get(together(sources), NO_TIME)
+
+    def time_after(self, sources: Iterable[str]) -> int:
+        return self.after.get(together(sources), NO_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +82,21 @@ class Home:
 
 
 class Engine:
-    """A plan, built for Spark, that can be run for one epoch after the other."""
+    """A plan, built for Spark, that can be run for one epoch after the other. A plan without views does nothing."""
 
     def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
         self._spark = spark
         self._plan = plan
         self._inputs = inputs
-        self._log = home.log
+        self._home = home
         self._directory = home.directory
         self._partitions = home.partitions
+        self._sources = sorted(source_names(plan))
         self._built: dict[int, Built] = {}
+
+    def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> Engine:
+        """An engine for some of the views."""
+        return Engine(self._spark, plan, inputs, self._home)
 
     def built(self, source_tasks: int | None = None) -> Built:
         """The plan for so many tasks that read; made when it is first needed."""
@@ -87,8 +105,13 @@ class Engine:
             self._built[tasks] = build(self._spark, self._plan, partitions=self._partitions, source_tasks=tasks)
         return self._built[tasks]
 
+    def states(self) -> Mapping[str, StateOf]:
+        return self.built().states if self._plan.views else {}
+
     def run(self, work: Work) -> Ran:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
+        if not self._plan.views:
+            return Ran({}, {}, [], {}, {}, {})
         tasks = self._source_tasks(work)
         built = self.built(tasks)
         staging, staged = self._collected(built.epoch, work, tasks)
@@ -99,10 +122,19 @@ class Engine:
         graph = self._probing(work)
         return self._found(find_failing(graph, self._plan), work, graph.source_tasks)
 
-    def late(self, work: Work, node: flow.Node) -> list[dict[str, Any]]:
-        """The rows of an epoch that came too late for a node: `_topic`, `_partition`, `_offset`."""
+    def failing_view(self, work: Work) -> flow.View | None:
+        """A view that fails also when it is run without the others."""
+        for view in self._plan.views:
+            try:
+                self.for_part(flow.Plan(self._plan.app, (view,)), self._inputs).run(work)
+            except FAILURES:
+                return view
+        return None
+
+    def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
+        """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
         graph = self._probing(work)
-        frame = find_late(graph, node, watermark(work.before, timed_sources(node)))
+        frame = find_late(graph, state.node, work.time_before(state.sources))
         return self._found(frame, work, graph.source_tasks)
 
     def fails(self, work: Work, topic: str, span: tuple[int, int, int]) -> str | None:
@@ -140,9 +172,10 @@ class Engine:
     ) -> tuple[str, pa.Table]:
         """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
         staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
-        (self._directory / staging).mkdir(parents=True)
         assignment = self._directory / staging / "assignment.json"
-        assignment.write_text(json.dumps(self._assignment(work, staging, tasks, only)))
+        with disk_errors(f"app '{self._plan.app}'"):
+            assignment.parent.mkdir(parents=True)
+            assignment.write_text(json.dumps(self._assignment(work, staging, tasks, only)))
         context = self._spark.sparkContext
         context.setLocalProperty(PROPERTY, str(assignment))
         try:
@@ -155,10 +188,9 @@ class Engine:
     def _assignment(
         self, work: Work, staging: str, tasks: int, only: tuple[str, tuple[int, int, int]] | None
     ) -> dict[str, Any]:
-        built = self.built()
         times = {
-            name: (watermark(work.before, state.sources), watermark(work.cut, state.sources))
-            for name, state in built.states.items()
+            name: (work.time_before(state.sources), work.time_after(state.sources))
+            for name, state in self.states().items()
         }
         return {
             "directory": str(self._directory),
@@ -172,9 +204,9 @@ class Engine:
                     str(number): [file.to_document() for file in files]
                     for number, files in work.states.get(name, {}).items()
                 }
-                for name in built.states
+                for name in self.states()
             },
-            "sources": {name: self._source(work, name, tasks, only) for name in self._inputs},
+            "sources": {name: self._source(work, name, tasks, only) for name in self._sources},
         }
 
     def _source(
@@ -186,7 +218,7 @@ class Engine:
         else:
             splits = plan_splits(one.topic, cut.starts, cut.ends)
             ranges = [(split.partition, split.start, split.end) for split in splits]
-        place = Place(str(self._log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
+        place = Place(str(self._home.log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
         return {
             "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
             "tasks": [ranges[number::tasks] for number in range(tasks)],
@@ -233,7 +265,7 @@ class Engine:
         ]
         missing += [
             f"topic '{name}', task {number}"
-            for name in self._inputs
+            for name in self._sources
             for number in range(tasks)
             if (name, number) not in sources
         ]

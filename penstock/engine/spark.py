@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +36,21 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
     for key, value in _CONTEXT.items():
         builder = builder.config(key, value)
-    with _printing_to(output):
+    with _printing_to(output), _own_interrupt():
         return builder.getOrCreate()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Leave Ctrl-C to whoever had it: PySpark would end the running job with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 @contextmanager

@@ -1,18 +1,21 @@
-"""Starting an app: replacing the instance that ran before, and finding what of its state this program can go on with."""
+"""Starting an app: replacing the instance that ran before, and finding what of its state this program can use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from penstock.contracts import ViewTable
-from penstock.derive.place import app_directory
+from penstock.derive.place import STORE_NAME, app_directory
 from penstock.derive.store import ViewStore
+from penstock.engine.accounts import Account
+from penstock.engine.checking import check_built
 from penstock.engine.cut import Cut, SourceCut
 from penstock.engine.epochs import Commit, States
+from penstock.engine.forecast import forecast_on
 from penstock.engine.inputs import open_inputs
 from penstock.engine.ledger import (
     Ledger,
@@ -26,12 +29,16 @@ from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
 from penstock.engine.spark import session_for
 from penstock.engine.versions import (
+    Difference,
     Versions,
-    check_reach,
     difference,
+    fingerprints,
+    goes_on,
+    known_origins,
     origins_document,
     part_of,
-    versions,
+    source_names,
+    version,
 )
 from penstock.engine.view_copies import StoredViews
 from penstock.errors import DamagedError
@@ -40,9 +47,17 @@ from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.producer import Producer
 
-VIEWS_NAME = "views.sqlite"
 # How the states of views that are being built stand beside those of the others in a commit.
 _BUILDING = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What readers still see of the program before, and what it needs to go on, should that program come back."""
+
+    views: Versions = field(default_factory=dict)
+    states: States = field(default_factory=dict)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,11 @@ class Started:
     whole: Line  # what the app is when nothing is being built; its cut and states count only then
     main: Line
     building: Line | None
+    carried: Carried
     versions: Versions
-    generation: int
     origins: Mapping[str, Any]
+    epoch: int  # the last that is committed
+    published: int  # the last that the views hold: this one or the next
 
     @property
     def token(self) -> int:
@@ -68,54 +85,53 @@ class Started:
         """The views that are being built."""
         return () if self.building is None else tuple(view.name for view in self.building.plan.views)
 
-    def until(self, line: Line) -> Mapping[str, SourceCut] | None:
-        """Where a line must stop: what is being built, where the others stand."""
-        if line is not self.building:
-            return None
-        return self.main.cut.sources
+    def versions_of(self, line: Line) -> Versions:
+        return {view.name: self.versions[view.name] for view in line.plan.views}
 
-    def moved(self, line: Line) -> Started:
+    def moved(self, line: Line, *, building: bool) -> Started:
         """The app after an epoch of one of its lines. What has been built up to the main line becomes part of it."""
+        after = replace(self, epoch=line.cut.epoch, published=line.cut.epoch)
         if self.building is None:
-            return replace(self, main=line, whole=line)
-        if not _has_arrived(line.cut, self.main.cut):
-            return replace(self, building=line)
-        sources = {**line.cut.sources, **self.main.cut.sources}
+            return replace(after, main=line, whole=line, carried=Carried())
+        if not building:  # the others have moved on, so what is carried is of no use any more
+            return replace(after, main=line, carried=Carried())
+        if not has_arrived(line.cut, self.main.cut):
+            return replace(after, building=line)
+        sources = {**self.main.cut.sources, **line.cut.sources}
         joined = replace(
             self.whole,
             cut=replace(line.cut, sources={name: sources[name] for name in self.whole.inputs}),
+            times={**line.times, **self.main.times},
             states={**line.states, **self.main.states},
             accounts={**line.accounts, **self.main.accounts},
         )
-        return replace(self, main=joined, whole=joined, building=None)
+        return replace(after, main=joined, whole=joined, building=None, carried=Carried())
 
     def states(self) -> dict[str, Mapping[int, Any]]:
         """All states that a commit names."""
-        wanted = self.main.engine.built().states if self.main.plan.views else {}
-        states = {name: parts for name, parts in self.main.states.items() if name in wanted}
+        states = {**self.carried.states, **self.main.states}
         if self.building is not None:
             states |= {f"{_BUILDING}{name}": parts for name, parts in self.building.states.items()}
         return states
 
     def to_document(self) -> dict[str, Any]:
-        names = {view.name for view in self.main.plan.views}
+        document = self.main.to_document()
+        document["accounts"] |= {name: one.to_document() for name, one in self.carried.accounts.items()}
         return {
-            **self.main.to_document(),
-            "views": {name: version for name, version in self.versions.items() if name in names},
-            "generation": self.generation,
+            **document,
+            "views": {**self.carried.views, **self.versions_of(self.main)},
             "origins": self.origins,
             "building": None
             if self.building is None
-            else {**self.building.to_document(), "views": {name: self.versions[name] for name in self.built}},
+            else {**self.building.to_document(), "views": self.versions_of(self.building)},
         }
 
 
-def start(
-    plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession, *, now: int, rebuild: bool
-) -> Started:
+def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession, *, now: int, rebuild: bool) -> Started:
     """Take over from whoever ran this app before.
 
-    1. Build the whole plan: whatever is wrong with it shows before anybody is replaced.
+    1. Build the whole plan, and look at the topics and at what is there: whatever is wrong shows before anybody is
+       replaced.
     2. Take a new token, with which every earlier instance is refused: by the log, the ledger and the view store.
     3. Finish a restore that was begun.
     4. Go on with what the last commit left, as far as this plan still means the same; build the rest again.
@@ -125,119 +141,168 @@ def start(
         settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism
     )
     session = session_for(spark, partitions)
-    home = Home(log.path, directory, partitions)
-    inputs = open_inputs(log, plan)
-    engine = Engine(session, plan, inputs, home)  # 1
-    schemas = engine.built().views
-    producer = log.producer(instance_name(plan.app))  # 2
+    inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
+    engine = Engine(session, plan, inputs, Home(log.path, directory, partitions))
+    check_built(engine, session, plan)  # 1
+    if (refused := forecast_on(log, plan, rebuild=rebuild).refused) is not None:
+        raise refused
     ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=now)
+    inputs |= open_inputs(log, plan)
+    producer = log.producer(instance_name(plan.app))  # 2
     ledger.take_over(producer.epoch)
     Savepoints(ledger, StoredViews(directory, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
-    store = ViewStore(directory / VIEWS_NAME)
-    applied = store.take_over(plan.app, producer.epoch)
-    last = ledger.last_commit()
-    _check_store(plan.app, applied, ledger.last_epoch(), store, rebuild=rebuild)
-    known = {} if last is None else last.document["views"]
-    generation = (0 if last is None else last.document["generation"]) + (1 if rebuild else 0)
-    declared = versions(plan, generation)
-    whole = Line(engine, plan, inputs, first_cut(inputs, now), {}, {})
-    app = Started(ledger, store, producer, whole, whole, None, declared, generation, _origins(last, inputs))
-    differs = difference(declared, known)
-    tables = {
-        view.name: ViewTable(view.name, schemas[view.name], view.node.shape.key, declared[view.name])
-        for view in plan.views
-    }
-    store.drop(differs.dropped)
-    if last is None:
-        store.declare(list(tables.values()))
+    store = ViewStore(directory / STORE_NAME)
+    try:
+        published = store.take_over(plan.app, producer.epoch)
+        whole = Line(engine, plan, inputs, first_cut(inputs, now), {}, {}, {})
+        app = Started(ledger, store, producer, whole, whole, None, Carried(), {}, {}, ledger.last_epoch(), published)
+        return _gone_on(_checked(app, rebuild=rebuild), rebuild=rebuild)  # 4
+    except BaseException:
+        store.close()
+        raise
+
+
+def _checked(app: Started, *, rebuild: bool) -> Started:
+    """Refuse views that have lost what the state was published with, or have more than the state knows of."""
+    pending = app.ledger.pending_plan() is not None
+    if app.published == app.epoch or (app.published == app.epoch + 1 and pending):
         return app
-    if not differs.built:  # 4
-        return _resumed(app, last)
-    store.declare([tables[name] for name in differs.built], building=True)
-    return _with_building(app, last, differs.kept, Engines(session, home))
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """Makes engines for parts of a plan."""
-
-    session: SparkSession
-    home: Home
-
-    def line(self, plan: flow.Plan, inputs: Mapping[str, Input], cut: Cut) -> Line:
-        sources = {node.name for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)}
-        mine = {name: one for name, one in inputs.items() if name in sources}
-        return Line(Engine(self.session, plan, mine, self.home), plan, mine, cut, {}, {})
-
-
-def _resumed(app: Started, last: Commit) -> Started:
-    """Everything goes on from the last commit; a new topic, if there is one, from its start."""
-    stored = _cut_of(last, last.document)
-    sources = {name: stored.sources.get(name, one) for name, one in app.whole.cut.sources.items()}
-    line = replace(
-        app.whole,
-        cut=replace(stored, sources=sources),
-        states=_states(last.states, ""),
-        accounts=accounts_of(last.document),
+    if rebuild:
+        app.store.reset(app.epoch)
+        return replace(app, published=app.epoch)
+    where = "behind" if app.published < app.epoch else "ahead of"
+    raise DamagedError(
+        f"app '{app.main.plan.app}': its views are at epoch {app.published}, {where} its state at epoch {app.epoch}",
+        hint="restore a savepoint, or build everything again from the log: penstock run --rebuild",
     )
-    return replace(app, main=line, whole=line)
 
 
-def _with_building(app: Started, last: Commit, kept: tuple[str, ...], engines: Engines) -> Started:
-    """Views that stay wait where they are, while those that changed are built from the beginning of the log."""
-    plan, inputs = app.whole.plan, app.whole.inputs
-    changed = tuple(view.name for view in plan.views if view.name not in kept)
+def _gone_on(app: Started, *, rebuild: bool) -> Started:
+    declared = fingerprints(app.whole.plan)
+    last = app.ledger.last_commit()
+    origins = origins_document({name: one.topic.starts() for name, one in app.whole.inputs.items()})
+    if last is None:
+        return _begun(replace(app, origins=origins, versions={name: version(one, 0) for name, one in declared.items()}))
+    ids = {name: one.topic.description.id for name, one in app.whole.inputs.items()}
+    app = replace(app, origins={**origins, **known_origins(last.document, ids)})
+    shown = {name: table.version for name, table in app.store.declared().items()}
+    # A version that was swapped in by an epoch that is not committed is not what the state belongs to.
+    known = {name: one for name, one in last.document["views"].items() if shown.get(name) == one}
+    differs = difference(declared, known, rebuild=rebuild)
+    half_built = None if rebuild else _half_built(app, last, declared, differs)
+    begun = {name: version(declared[name], last.epoch) for name in differs.built}
+    versions = {**{name: known[name] for name in differs.kept}, **(half_built or {"views": begun})["views"]}
+    app = replace(app, versions={name: versions[name] for name in declared})
+    _declare(app, last, differs)
+    app = _with_main(app, last, known, differs, rebuild=rebuild)
+    return _with_building(app, last, differs, half_built) if differs.built else app
+
+
+def _begun(app: Started) -> Started:
+    """An app of which no epoch is committed yet. Views that another program has begun are thrown away."""
+    shown = {name: table.version for name, table in app.store.declared().items()}
+    if shown not in ({}, app.versions):
+        app.store.reset(0)
+        app = replace(app, published=0)
+    app.store.declare(_tables(app, tuple(app.versions)))
+    return app
+
+
+def _half_built(
+    app: Started, last: Commit, declared: Mapping[str, str], differs: Difference
+) -> Mapping[str, Any] | None:
+    """What the last instance has left of the views to build, if it is what is wanted, and its rows are there."""
+    found: Mapping[str, Any] | None = last.document["building"]
+    if found is None or not goes_on(found, declared, differs.built):
+        return None
+    hidden, shown = app.store.declared(building=True), app.store.declared()
+    there = [{one[name].version for one in (hidden, shown) if name in one} for name in found["views"]]
+    wanted = list(found["views"].values())
+    return found if all(one in versions for one, versions in zip(wanted, there, strict=True)) else None
+
+
+def _declare(app: Started, last: Commit, differs: Difference) -> None:
+    """Have the tables of this program's views; what neither it nor the last one knows is the rest of an older one."""
+    there = {*app.store.declared(), *app.store.declared(building=True)}
+    app.store.drop(sorted(there - set(app.versions) - set(last.document["views"])))
+    app.store.declare(_tables(app, differs.kept))
+    app.store.declare(_tables(app, differs.built), building=True)
+
+
+def _tables(app: Started, names: tuple[str, ...]) -> list[ViewTable]:
+    schemas = app.whole.engine.built().views
+    views = [view for view in app.whole.plan.views if view.name in names]
+    return [ViewTable(one.name, schemas[one.name], one.node.shape.key, app.versions[one.name]) for one in views]
+
+
+def _with_main(app: Started, last: Commit, known: Versions, differs: Difference, *, rebuild: bool) -> Started:
+    """The views that stay, where the last commit left them."""
     stored = _cut_of(last, last.document)
-    main = engines.line(part_of(plan, kept), inputs, stored)
-    accounts = {name: one for name, one in accounts_of(last.document).items() if name in kept}
-    main = replace(main, states=_states(last.states, ""), accounts=accounts)
-    building = engines.line(part_of(plan, changed), inputs, app.whole.cut)
-    building = replace(building, cut=replace(app.whole.cut, epoch=last.epoch))
-    half_built = last.document["building"]
-    if half_built is not None and half_built["views"] == {name: app.versions[name] for name in changed}:
-        building = replace(
-            building,
+    inputs = app.whole.inputs
+    same = {name: one for name, one in stored.sources.items() if _is_same(one, inputs.get(name))}
+    main = app.whole
+    if differs.built:
+        main = _part(app.whole, differs.kept)
+    else:
+        same = {name: same.get(name, one) for name, one in app.whole.cut.sources.items()}
+    wanted = main.engine.states()
+    accounts = accounts_of(last.document)
+    states = {name: parts for name, parts in last.states.items() if not name.startswith(_BUILDING)}
+    main = replace(
+        main,
+        cut=replace(stored, sources=same),
+        times=last.document["times"],
+        states={name: parts for name, parts in states.items() if name in wanted},
+        accounts={name: one for name, one in accounts.items() if name in differs.kept},
+    )
+    carried = Carried()
+    if not rebuild:
+        carried = Carried(
+            {name: one for name, one in known.items() if name not in differs.kept},
+            {name: parts for name, parts in states.items() if name not in wanted},
+            {name: one for name, one in accounts.items() if name in known and name not in differs.kept},
+        )
+    return replace(app, main=main, whole=app.whole if differs.built else main, carried=carried)
+
+
+def _with_building(app: Started, last: Commit, differs: Difference, half_built: Mapping[str, Any] | None) -> Started:
+    """Views that changed are built from the beginning of the log, while those that stay wait where they are."""
+    line = _part(app.whole, differs.built)
+    line = replace(line, cut=replace(line.cut, epoch=last.epoch))
+    if half_built is not None:
+        states = {name: parts for name, parts in last.states.items() if name.startswith(_BUILDING)}
+        line = replace(
+            line,
             cut=_cut_of(last, half_built),
-            states=_states(last.states, _BUILDING),
+            times=half_built["times"],
+            states={name.removeprefix(_BUILDING): parts for name, parts in states.items()},
             accounts=accounts_of(half_built),
         )
-    else:
-        check_reach(plan.app, app.origins, {name: one.topic.starts() for name, one in building.inputs.items()})
-    return replace(app, main=main, building=building)
+    return replace(app, building=line)
 
 
-def _has_arrived(cut: Cut, main: Cut) -> bool:
+def _part(whole: Line, views: tuple[str, ...]) -> Line:
+    """A line of some of the views, before its first epoch."""
+    plan = part_of(whole.plan, views)
+    sources = source_names(plan)
+    inputs = {name: one for name, one in whole.inputs.items() if name in sources}
+    cut = replace(whole.cut, sources={name: whole.cut.sources[name] for name in inputs})
+    return Line(whole.engine.for_part(plan, inputs), plan, inputs, cut, {}, {}, {})
+
+
+def has_arrived(cut: Cut, main: Cut) -> bool:
+    """Whether what is being built is where the others stand. A topic may have got its event time only now."""
     return all(
-        name not in main.sources or (one.ends == main.sources[name].ends and one.time == main.sources[name].time)
+        one.ends == there.ends and there.time in (None, one.time)
         for name, one in cut.sources.items()
+        if (there := main.sources.get(name)) is not None
     )
 
 
-def _origins(last: Commit | None, inputs: Mapping[str, Input]) -> dict[str, Any]:
-    """Where the app began to read each topic."""
-    known = {} if last is None else last.document["origins"]
-    return {**origins_document({name: one.topic.starts() for name, one in inputs.items()}), **known}
+def _is_same(cut: SourceCut, one: Input | None) -> bool:
+    return one is None or one.topic.description.id == cut.topic_id
 
 
 def _cut_of(last: Commit, document: Mapping[str, Any]) -> Cut:
     # The number is the commit's own: a restored one has the cut of an earlier epoch.
     return replace(Cut.from_document(document["cut"]), epoch=last.epoch)
-
-
-def _states(states: States, prefix: str) -> dict[str, Any]:
-    if prefix:
-        return {name.removeprefix(prefix): parts for name, parts in states.items() if name.startswith(prefix)}
-    return {name: parts for name, parts in states.items() if not name.startswith(_BUILDING)}
-
-
-def _check_store(app: str, applied: int, last: int, store: ViewStore, *, rebuild: bool) -> None:
-    """Views behind the state have lost what the state was published with."""
-    if applied >= last:
-        return
-    if rebuild:
-        store.reset(last)
-        return
-    raise DamagedError(
-        f"app '{app}': its views are at epoch {applied}, behind its state at epoch {last}",
-        hint="restore a savepoint, or build everything again from the log: penstock run --rebuild",
-    )

@@ -19,8 +19,9 @@ from pyspark import TaskContext
 from penstock.engine.operators.contract import Operator, Times
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.state.arrangement import Arrangement, last_expiry
-from penstock.engine.state.rows import nulls
-from penstock.engine.state.run import RunFile, open_run, reachable, store_run
+from penstock.engine.state.rows import stacked
+from penstock.engine.state.run import RunFile, open_runs, reachable, store_run
+from penstock.log.files import disk_errors
 
 PROPERTY = "penstock.epoch"
 # Rows go back to Spark in pieces of this many, to bound what Python and the JVM hold at a time.
@@ -89,13 +90,13 @@ def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Sche
     """An operator as a function for `mapInArrow`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with plain_errors():
+        with plain_errors(), disk_errors(f"state {operator.state}"):
             changes = collected(batches, input_schema)
             epoch = assignment()
             partition = state_partition(epoch.partitions)
             times = epoch.times[operator.state]
             files = reachable(epoch.states.get(operator.state, {}).get(partition, ()), times.before)
-            runs = tuple(open_run(epoch.directory, file) for file in files)
+            runs = open_runs(epoch.directory, _folder(operator, partition), files)
             arrangement = Arrangement(operator.kind, operator.schema(changes.schema), runs)
             outcome = operator.step(changes, arrangement, times)
             left = _stored(epoch, operator, partition, files, arrangement.with_run(outcome.run))
@@ -104,6 +105,11 @@ def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Sche
                 yield from pieces(batch.select(output_schema.names).cast(output_schema))
 
     return run
+
+
+def _folder(operator: Operator, partition: int) -> str:
+    """Where the runs of a state partition lie, in the app's folder."""
+    return f"state/{operator.state}/{partition}"
 
 
 def _stored(
@@ -116,7 +122,7 @@ def _stored(
     count, run = arrangement.settled(operator.expires, epoch.times[operator.state].after)
     if not run.rows:
         return kept[:count]
-    folder = f"state/{operator.state}/{partition}"
+    folder = _folder(operator, partition)
     stored = store_run(epoch.directory, folder, epoch.prefix, run, last_expiry(operator.expires, run))
     return [*kept[:count], stored.to_document()]
 
@@ -132,10 +138,7 @@ def report(epoch: Assignment, document: Mapping[str, object]) -> None:
 
 def collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """All rows of a task as one batch."""
-    parts = [batch for batch in batches if batch.num_rows]
-    if not parts:
-        return nulls(schema, 0)
-    whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    whole = stacked(list(batches), schema)
     return pa.RecordBatch.from_arrays(whole.columns, names=whole.schema.names)
 
 

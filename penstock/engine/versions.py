@@ -1,4 +1,8 @@
-"""A plan beside the one that ran before: which views stay as they are, and which have to be built again. Plain data."""
+"""A plan beside the one that ran before: which views stay as they are, and which have to be built again. Plain data.
+
+A view's version is the fingerprint of what it says, and the epoch after which it was begun: so the same view, built a
+second time, is never taken for the first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
 
-# What an app's program was like when it ran: for each view a version, which changes when its answers could.
+Fingerprints = Mapping[str, str]
 Versions = Mapping[str, str]
 
 
@@ -29,22 +33,43 @@ class Difference:
         return (*self.rebuilt, *self.new)
 
 
-def versions(plan: flow.Plan, generation: int) -> dict[str, str]:
-    """Of each view, what tells it from other forms of it; `generation` counts how often everything was rebuilt."""
-    return {view.name: f"{fingerprint(view.node)}.{generation}" for view in plan.views}
+def fingerprints(plan: flow.Plan) -> dict[str, str]:
+    """Of each view, what tells it from other forms of it."""
+    return {view.name: fingerprint(view.node) for view in plan.views}
 
 
-def difference(declared: Versions, stored: Versions) -> Difference:
+def version(fingerprint_: str, epoch: int) -> str:
+    return f"{fingerprint_}.{epoch}"
+
+
+def fingerprint_of(version_: str | None) -> str | None:
+    return None if version_ is None else version_.partition(".")[0]
+
+
+def difference(declared: Fingerprints, stored: Versions, *, rebuild: bool = False) -> Difference:
+    kept = () if rebuild else tuple(name for name in declared if fingerprint_of(stored.get(name)) == declared[name])
     return Difference(
-        kept=tuple(name for name in declared if stored.get(name) == declared[name]),
-        rebuilt=tuple(name for name in declared if name in stored and stored[name] != declared[name]),
+        kept=kept,
+        rebuilt=tuple(name for name in declared if name in stored and name not in kept),
         new=tuple(name for name in declared if name not in stored),
         dropped=tuple(name for name in stored if name not in declared),
     )
 
 
+def goes_on(half_built: Mapping[str, Any] | None, declared: Fingerprints, built: tuple[str, ...]) -> bool:
+    """Whether what an earlier instance has begun to build is what this program wants built."""
+    if half_built is None:
+        return False
+    views: Versions = half_built["views"]
+    return set(views) == set(built) and all(fingerprint_of(one) == declared[name] for name, one in views.items())
+
+
 def part_of(plan: flow.Plan, views: tuple[str, ...]) -> flow.Plan:
     return flow.Plan(plan.app, tuple(view for view in plan.views if view.name in views))
+
+
+def source_names(plan: flow.Plan) -> set[str]:
+    return {node.name for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)}
 
 
 def check_reach(app: str, origins: Mapping[str, Mapping[str, int]], starts: Mapping[str, Mapping[int, int]]) -> None:
@@ -54,10 +79,32 @@ def check_reach(app: str, origins: Mapping[str, Mapping[str, int]], starts: Mapp
             began = origins.get(topic, {}).get(str(number), start)
             if start > began:
                 raise DeclarationError(
-                    f"app '{app}': views changed, but topic '{topic}' no longer has the rows to build them from: "
+                    f"app '{app}': views are to be built again, but topic '{topic}' no longer has the rows: "
                     f"partition {number} begins at offset {start}, and the app had begun at {began}",
                     hint="run the program as it was, or start the changed one as a new app under another name",
                 )
+
+
+def check_topics(app: str, document: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+    """Refuse to go on with topics that are others than those the app has read: `ids` are those that are there."""
+    for topic, id_ in _read_topics(document).items():
+        if ids.get(topic, id_) != id_:
+            raise DeclarationError(
+                f"app '{app}': topic '{topic}' is not the one it has read: it was dropped and created again",
+                hint="build all views again from the new one: penstock run --rebuild",
+            )
+
+
+def known_origins(document: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """Where the app began to read each topic, as far as it is still the same topic."""
+    read = _read_topics(document)
+    return {topic: one for topic, one in document["origins"].items() if ids.get(topic) in (None, read.get(topic))}
+
+
+def _read_topics(document: Mapping[str, Any]) -> dict[str, str]:
+    """The ids of the topics that the app has read, by the document of its last commit."""
+    cuts = [document["cut"], *([document["building"]["cut"]] if document["building"] else [])]
+    return {name: one["topic_id"] for cut in reversed(cuts) for name, one in cut["sources"].items()}
 
 
 def origins_document(starts: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from penstock.engine.build.outputs import output
 from penstock.flow import plan as flow
 
 # Tasks find their state by the number of their partition, and rows get there by the columns of their group. These rules
-# would take away branches without rows, and columns from groups.
+# would take away branches without rows, and columns from groups, or put what is the same for all rows in their place.
 _RULES = (
+    "FoldablePropagation",
     "PropagateEmptyRelation",
     "PruneFilters",
     "RemoveLiteralFromGroupExpressions",

@@ -18,6 +18,7 @@ from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HAS
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.replace import Replace
+from penstock.engine.operators.session import reach
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow
@@ -85,9 +86,15 @@ def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
     by = [*job.keys, *([START, END] if job.windowing else [])]
     found = _answered(job, _repeated(job, groups), by)
     keyed = hashed(found, by, job.graph.share(found, by))
-    order = WindowOrder(1, 0, job.windowing.keep) if job.windowing is not None else None
+    order = WindowOrder(1, 0, _kept_for(job.windowing)) if job.windowing is not None else None
     operator = Replace(job.state("answers"), order, upserts=job.upserts)
     return job.graph.operated(keyed, operator, job.node, answers(keyed, {REVISION: _LONG, WEIGHT: _LONG}))
+
+
+def _kept_for(windowing: flow.Windowing) -> int:
+    """How long after the end of a window its answer may still change: a session as long as an event can join it."""
+    window = windowing.window
+    return windowing.keep + (reach(window.gap) if isinstance(window, flow.Session) else 0)
 
 
 def _repeated(job: Job, groups: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator
 from penstock.engine.tasks import InArrow, assignment, state_partition, stateful
-from penstock.errors import PenstockError
+from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
 
@@ -103,7 +103,7 @@ def _in_their_place(state: str, run: InArrow) -> InArrow:
         for batch in batches:
             strangers = batch.column(SHARE).filter(pc.not_equal(batch.column(SHARE), task))
             if len(strangers):
-                raise PenstockError(
+                raise DeclarationError(
                     f"state {state}: task {task} got {len(strangers)} rows of others, such as {strangers[0]}",
                     hint="a function given to map must not change settings of Spark; if none does, report a bug",
                 )
@@ -126,8 +126,7 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
 
 
 def key_of(rows: DataFrame, names: list[str]) -> list[Column]:
-    """The columns of a key; one that is the same for all rows where there are none."""
-    return [hashable(rows, name) for name in names] or [F.lit(0)]
+    return [hashable(rows, name) for name in names]
 
 
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:

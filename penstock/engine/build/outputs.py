@@ -15,8 +15,10 @@ from penstock.engine.build.graph import arrow_schema, columns_of_rows, quoted
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
+from penstock.log.files import disk_errors
 
-STAGED = pa.schema([("view", pa.string()), ("path", pa.string()), ("added", pa.int64()), ("removed", pa.int64())])
+_STAGED: dict[str, pa.DataType] = {"view": pa.string(), "path": pa.string(), "added": pa.int64(), "removed": pa.int64()}
+STAGED = pa.schema(_STAGED)
 
 
 def output(rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
@@ -31,7 +33,7 @@ def output(rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
 
 def _staging(view: str, schema: pa.Schema) -> InArrow:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with plain_errors():
+        with plain_errors(), disk_errors(f"view '{view}'"):
             epoch = assignment()
             path = f"{epoch.staging}/{view}-{secrets.token_hex(8)}.arrow"
             added = removed = 0

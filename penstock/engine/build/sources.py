@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,23 +21,24 @@ from penstock.engine.build.graph import OFFSET, PARTITION, Graph
 from penstock.engine.observe import ahead_mask, event_times
 from penstock.engine.source_read import evened
 from penstock.engine.source_topic import Place, kept_topic, plain_errors
-from penstock.engine.state.arrangement import GONE, mask
+from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.rows import mask
 from penstock.engine.tasks import Assignment, InArrow, assignment, report
 from penstock.flow import plan as flow
 from penstock.log import Batch
+from penstock.log.files import disk_errors
 from penstock.log.schema import parse_schema
 
 EVENT_TIME = "event_time"
 _HIDDEN = {PARTITION: pa.int32(), OFFSET: pa.int64(), GONE: pa.bool_(), EVENT_TIME: pa.timestamp("us", "UTC")}
-DEAD_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("error", pa.string()),
-        ("row", pa.string()),
-    ]
-)
+_DEAD_SCHEMA: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "error": pa.string(),
+    "row": pa.string(),
+}
+DEAD_SCHEMA = pa.schema(_DEAD_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def source(graph: Graph, node: flow.Source) -> DataFrame:
 
 def _reading(what: _Source) -> InArrow:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with plain_errors():
+        with plain_errors(), disk_errors(f"topic '{what.topic}'"):
             # All of the input is taken: Spark ends a worker that has left some, and starting one takes a second.
             number = max(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
             reader = _Reader(what, assignment(), number)
@@ -91,7 +93,7 @@ class _Reader:
         self._number = number
         given = epoch.sources[what.topic]
         self._ranges = given["tasks"][number]
-        self._failing: Mapping[str, Mapping[str, str]] = given["dead"]
+        self._failing = {int(number): _by_reason(rows) for number, rows in given["dead"].items()}
         self._topic = kept_topic(Place(**given["place"]))
         self._counts = {"in": 0, "dead": 0, "markers": 0}
         self._dead: list[dict[str, object]] = []
@@ -138,13 +140,10 @@ class _Reader:
             ahead = ahead_mask(events, batch.append_time, timing)
             if ahead.any():
                 yield "its event time is too far ahead of when it was stored", ahead
-        failing = self._failing.get(str(batch.partition))
-        if failing:
-            for error in sorted(set(failing.values())):
-                offsets = [int(offset) for offset, why in failing.items() if why == error]
-                yield error, np.isin(batch.offsets, offsets)
+        for error, offsets in self._failing.get(batch.partition, {}).items():
+            yield error, np.isin(batch.offsets, offsets)
 
-    def _column(self, batch: Batch, name: str) -> pa.Array:
+    def _column(self, batch: Batch, name: str) -> pa.Array[Any]:
         if name == PARTITION:
             return pa.array(np.full(len(batch), batch.partition, dtype=np.int32))
         if name == OFFSET:
@@ -158,20 +157,24 @@ class _Reader:
         return batch.rows.column(name)
 
     def _set_aside(self, batch: Batch, failed: np.ndarray, error: str) -> None:
-        offsets = batch.offsets[failed]
+        if not failed.any():
+            return
+        offsets, partition = batch.offsets[failed], batch.partition
         self._counts["dead"] += len(offsets)
-        for offset in offsets.tolist():
-            found = self._topic.batches({batch.partition: offset}, until={batch.partition: offset + 1})
-            row = next(found).rows.to_pylist()[0]
-            self._dead.append(
-                {
-                    "topic": self._what.topic,
-                    "partition": batch.partition,
-                    "offset": offset,
-                    "error": error,
-                    "row": json.dumps(row, default=str),
-                }
-            )
+        # The batch has only the columns that are needed; who mends the row wants to see all of them.
+        for whole in self._topic.batches({partition: int(offsets[0])}, until={partition: int(offsets[-1]) + 1}):
+            found = np.isin(whole.offsets, offsets)
+            rows = whole.rows.filter(pa.array(found)).to_pylist()
+            for offset, row in zip(whole.offsets[found].tolist(), rows, strict=True):
+                self._dead.append(
+                    {
+                        "topic": self._what.topic,
+                        "partition": partition,
+                        "offset": offset,
+                        "error": error,
+                        "row": json.dumps(row, default=str),
+                    }
+                )
 
     def _staged(self) -> str:
         path = f"{self._epoch.staging}/dead-{secrets.token_hex(8)}.arrow"
@@ -179,3 +182,11 @@ class _Reader:
         with pa.OSFile(str(self._epoch.directory / path), "wb") as file, pa.ipc.new_file(file, DEAD_SCHEMA) as writer:
             writer.write_table(table)
         return path
+
+
+def _by_reason(rows: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The offsets of failing rows, by why they fail."""
+    found: dict[str, list[int]] = {}
+    for offset, why in rows.items():
+        found.setdefault(why, []).append(int(offset))
+    return {why: np.array(offsets) for why, offsets in found.items()}

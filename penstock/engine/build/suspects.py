@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.engine.build import rows as stateless
 from penstock.engine.build.graph import ORIGIN, Graph, Needs
 from penstock.engine.build.sources import source
-from penstock.engine.build.windows import moment, pane_of, universal
+from penstock.engine.build.windows import floored, moment, pane_of, universal
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import GONE
 from penstock.flow import plan as flow
@@ -39,7 +39,7 @@ class Suspects:
 def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
     """Rows on which an expression fails: `_topic`, `_partition`, `_offset`, and `_step`, the number of the node."""
     found: dict[flow.Node, Suspects] = {}
-    failed = []
+    failed: list[DataFrame] = []
     for number, node in enumerate(flow.nodes(plan)):
         found[node] = _walked(graph, node, found, number)
         failed += [one for one in found[node].failed if all(one is not other for other in failed)]
@@ -83,7 +83,7 @@ def last_moment(node: flow.Node) -> Column:
     if isinstance(window, flow.Sliding):
         return at + keep
     if isinstance(window, flow.Session):
-        return at + F.lit(window.gap) + keep
+        return floored(at, window.gap, 0) + F.lit(2 * window.gap) + keep  # an event is late with its piece of time
     start = pane_of(window, at)
     if isinstance(window, flow.Hopping):
         start = start - F.pmod(start - F.lit(window.offset), F.lit(window.every))
@@ -118,10 +118,10 @@ def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) 
     if isinstance(node, flow.Topic | flow.Changelog):
         rows = source(graph, node).withColumn(TOPIC, F.lit(node.name))
         return Suspects(rows.where(~F.col(GONE)).drop(GONE) if isinstance(node, flow.Changelog) else rows)
-    given = [one.rows for one in (found[one] for one in flow.inputs(node)) if one is not None]
-    if any(rows is None for rows in given):
-        return Suspects(None)
+    given = [found[one].rows for one in flow.inputs(node)]
     frames = [rows for rows in given if rows is not None]
+    if len(frames) < len(given):
+        return Suspects(None)
     match node:
         case flow.Where():
             return Suspects(stateless.where(frames[0], node))
@@ -129,6 +129,9 @@ def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) 
             return Suspects(stateless.select(frames[0], node))
         case flow.Map():
             return Suspects(node.function(frames[0]))
+        case flow.Latest() | flow.Distinct():
+            # What comes out are rows that went in: at most those on which later expressions are evaluated.
+            return Suspects(None if WEIGHT in frames[0].columns else frames[0])
         case flow.Union():
             placed = [rows for rows in frames if set(PLACE) <= set(rows.columns)]
             if len(placed) < len(frames) or any(WEIGHT in rows.columns for rows in frames):

@@ -29,6 +29,8 @@ from penstock.flow import plan as flow
 
 # How long after the watermark a row can still change which one of its kind was first.
 DISTINCT_KEEP = 3_600_000_000
+# A ranking without groups has one, which all rows are in.
+_ALL = "_all"
 
 
 def changelog(graph: Graph, rows: DataFrame, node: flow.Changelog) -> DataFrame:
@@ -70,11 +72,12 @@ def top(graph: Graph, rows: DataFrame, node: flow.Top) -> DataFrame:
 
 
 def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -> DataFrame:
-    names, per = columns_of_rows(rows), list(ranking.per)
+    names, per = columns_of_rows(rows), list(ranking.per) or [_ALL]
     sorting = {f"_o{number}": one for number, one in enumerate(ranking.order)}
     rows = rows.select(
         *map(quoted, names),
         *(F.expr(one.expression).alias(name) for name, one in sorting.items()),
+        *([] if ranking.per else [F.lit(0).alias(_ALL)]),
         weight_of(rows).cast("long").alias(COUNT),
     )
     rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})

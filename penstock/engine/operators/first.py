@@ -17,7 +17,7 @@ from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
 from penstock.engine.state.run import ID, Run, sorted_run
-from penstock.engine.state.search import Mask, firsts
+from penstock.engine.state.search import Mask, distinct, firsts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class First:
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         changes, counts = on_time(changes, self._late(changes, times), np.abs(integers(changes, COUNT)))
         part = members(changes, hashes_of(changes)[0])
-        before = arrangement.of_orders(np.unique(part.order))
+        before = arrangement.of_orders(distinct(part.order))
         old, new = self._firsts(before), self._firsts(MEMBERS.merged(before, part))
         gone, come = picked(old, missing(old, new)), picked(new, missing(new, old))
         counts["duplicates"] = counts["events"] - counts.get("late", 0) - come.num_rows + gone.num_rows
@@ -61,8 +61,8 @@ class First:
 
     def _firsts(self, run: Run) -> pa.RecordBatch:
         there = picked(run.batch, integers(run.batch, COUNT) > 0)
-        place = [integers(there, name) for name in reversed(self.place)]
-        rows = taken(there, by_group(there, [hashes(there, ID), *place, integers(there, MOMENT)]))
+        place = [integers(there, name) for name in self.place]
+        rows = taken(there, by_group(there, integers(there, MOMENT), *place, hashes(there, ID)))
         begins = firsts(groups(rows))
         if self.within is not None:
             moment = integers(rows, MOMENT)

@@ -25,7 +25,7 @@ from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns, without_columns
 from penstock.engine.state.run import ID, Run
-from penstock.engine.state.search import NOWHERE, Hashes, Mask, expanded, firsts, positions
+from penstock.engine.state.search import NOWHERE, Hashes, Mask, distinct, expanded, firsts, positions
 
 # The rows of many frames go out in pieces of about so many, since frames overlap and a row goes out once for each.
 PIECE_ROWS = 256 * 1024
@@ -62,7 +62,7 @@ class Frames:
 
     def _session_ends(self, rows: pa.RecordBatch) -> Numbers:
         """For each row when its session ends."""
-        order = by_group(rows, [integers(rows, MOMENT)])
+        order = by_group(rows, integers(rows, MOMENT))
         moment = integers(rows, MOMENT)[order]
         begins = self._begins(groups(taken(rows, order)), moment)
         lasts = moment[np.append(begins[1:], True)[: len(begins)]]
@@ -74,7 +74,7 @@ class Frames:
         changes, counts = on_time(changes, self._late(changes, times), integers(changes, EVENTS))
         part = members(changes, hashes_of(changes)[0])
         orders = np.concatenate([part.order, self._closing(arrangement.with_run(part), times)])
-        rows = _side_by_side(arrangement.of_orders(np.unique(orders)), part)
+        rows = _side_by_side(arrangement.of_orders(distinct(np.sort(orders))), part)
         wanted, vanished, counts["corrected"] = self._changed(rows, times)
         return Outcome(_with_rows(rows, wanted, vanished), part, counts)
 
@@ -176,7 +176,7 @@ def _side_by_side(before: Run, part: Run) -> _Rows:
     is_ = was.copy()
     is_[at[known]] += added[known]
     is_[before.rows :] = added[~known]
-    order = by_group(rows, [hashes(rows, ID), integers(rows, MOMENT)])
+    order = by_group(rows, integers(rows, MOMENT), hashes(rows, ID))
     rows = taken(rows, order)
     return _Rows(rows, groups(rows), integers(rows, MOMENT), was[order], is_[order])
 

@@ -6,9 +6,6 @@ row. A state holds what came in: rows lie together by group, and the same row of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
@@ -17,7 +14,7 @@ from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
 from penstock.engine.state.rows import Numbers, hashes, integers, picked
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, by_key, positions
+from penstock.engine.state.search import NOWHERE, Hashes, Mask, Ordered, Positions, by_key, positions
 
 MEMBERS = Adding({COUNT: "sum"})
 # What a row of the state has beside the columns of the user.
@@ -39,17 +36,15 @@ def groups(rows: pa.RecordBatch) -> Numbers:
     return segments(integers(rows, ORDER), integers(rows, SECOND_HASH))
 
 
-def by_group(rows: pa.RecordBatch, within: Sequence[Numbers | Hashes] = ()) -> Positions:
-    """How to sort rows by group, and those of one group by `within`, the most important last."""
-    return np.lexsort((*within, hashes(rows, SECOND_HASH), hashes(rows, ORDER)))
+def by_group(rows: pa.RecordBatch, *within: Ordered) -> Positions:
+    """How to sort rows by group, and those of one group by other columns, the most important first."""
+    return by_key(hashes(rows, ORDER), hashes(rows, SECOND_HASH), *within)
 
 
 def of_groups(rows: Run, some: Run) -> Mask:
     """Which rows are of a group that has one of `some`: groups may share an order."""
-    order, second = some.order, hashes(some.batch, SECOND_HASH)
-    at = by_key(order, second)
-    if at is not None:
-        order, second = order[at], second[at]
+    at = by_group(some.batch)
+    order, second = some.order[at], hashes(some.batch, SECOND_HASH)[at]
     found: Mask = positions(order, second, rows.order, hashes(rows.batch, SECOND_HASH)) != NOWHERE
     return found
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.engine.operators.contract import (
     HASH,
+    MOMENT,
     SECOND_HASH,
     Outcome,
     Times,
@@ -17,11 +18,10 @@ from penstock.engine.operators.contract import (
     run_schema,
     weighted,
 )
-from penstock.engine.operators.contract import MOMENT as MOMENT
 from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
 from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, taken, with_columns
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import Hashes, Mask, Positions, firsts
+from penstock.engine.state.search import Mask, by_key, firsts
 
 OFFSET = "_offset"
 
@@ -65,9 +65,10 @@ class Newest:
         return rows.select(self.schema(changes.schema).names)
 
     def _newest_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        order = _by_age(hashes(rows, ORDER), hashes(rows, ID), self._ages(rows))
-        begins = firsts(hashes(rows, ORDER)[order], hashes(rows, ID)[order])
-        return taken(rows, order[np.append(begins[1:], True)[: len(begins)]])
+        order, id_ = hashes(rows, ORDER), hashes(rows, ID)
+        at = by_key(order, id_, *_telling(self._ages(rows)))
+        begins = firsts(order[at], id_[at])
+        return taken(rows, at[np.append(begins[1:], True)[: len(begins)]])
 
     def _after(self, new: pa.RecordBatch, old: pa.RecordBatch) -> Mask:
         """Which new rows come after the old ones."""
@@ -82,14 +83,8 @@ class Newest:
         return [integers(rows, name) for name in self.order]
 
 
-def _by_age(order: Hashes, id_: Hashes, ages: list[Numbers]) -> Positions:
-    """How to sort rows by key, and those of one key from the oldest to the newest."""
-    # Sorting takes most of the time of a step; by what is the same in all rows, or sorted already, it changes nothing.
+def _telling(ages: list[Numbers]) -> list[Numbers]:
+    """The columns without those by which sorting changes nothing: it takes most of the time of a step."""
     ages = [age for age in ages if len(age) and age.min() < age.max()]
-    if len(ages) == 1 and (ages[0][1:] >= ages[0][:-1]).all():
-        ages = []
-    at = np.lexsort((*reversed(ages), order))
-    tied = order[at][1:] == order[at][:-1]
-    if (id_[at][1:] != id_[at][:-1])[tied].any():
-        return np.lexsort((*reversed(ages), id_, order))
-    return at
+    in_order = len(ages) == 1 and bool((ages[0][1:] >= ages[0][:-1]).all())
+    return [] if in_order else ages

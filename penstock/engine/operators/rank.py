@@ -25,7 +25,7 @@ from penstock.engine.state.rows import (
     without_columns,
 )
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import NOWHERE, Mask, firsts, positions
+from penstock.engine.state.search import NOWHERE, Mask, distinct, firsts, positions
 
 RANK = "rank"
 COPIES = "_copies"
@@ -56,7 +56,7 @@ class Rank:
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         part = members(changes, hashes_of(changes)[0])
-        before = arrangement.of_orders(np.unique(part.order))
+        before = arrangement.of_orders(distinct(part.order))
         old, new = self._ranked(before), self._ranked(MEMBERS.merged(before, part))
         run = _moves(before, new) if self.grows else part
         counts = {"events": int(np.abs(integers(changes, COUNT)).sum())}

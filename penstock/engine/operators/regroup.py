@@ -12,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, SECOND_HASH, Outcome, Times, on_time
-from penstock.engine.operators.contract import ROW_HASH as ROW_HASH
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, of_groups
 from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import Numbers, integers, picked, taken, with_columns, without_columns
 from penstock.engine.state.run import ORDER, Run
-from penstock.engine.state.search import firsts
+from penstock.engine.state.search import distinct, firsts
 
 TIMES = "_times"
 
@@ -67,7 +66,7 @@ class Regroup:
 
 def _touched(arrangement: Arrangement, changed: Run) -> Run:
     """All rows of the groups that have one of those that changed."""
-    rows = arrangement.of_orders(np.unique(changed.order))
+    rows = arrangement.of_orders(distinct(changed.order))
     return Run(picked(rows.batch, of_groups(rows, changed)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.state.rows import Numbers
-from penstock.engine.state.search import firsts
+from penstock.engine.state.search import firsts, lower_bounds
 
 
 def segments(*columns: npt.NDArray[np.generic]) -> Numbers:
@@ -19,10 +19,12 @@ def segments(*columns: npt.NDArray[np.generic]) -> Numbers:
 
 def running_maximum(segment: Numbers, values: Numbers) -> Numbers:
     """For each row the largest value in its segment up to it."""
-    # Ranks of values are small numbers, so that a segment's can be lifted above those of all segments before it.
-    distinct, rank = np.unique(values, return_inverse=True)
-    lifted = segment * len(distinct)
-    highest: Numbers = distinct[np.maximum.accumulate(lifted + rank) - lifted]
+    highest, reach = values.copy(), 1
+    while (inside := segment[reach:] == segment[:-reach]).any():
+        # Each row knows the largest of the last `reach` rows, and now of twice as many.
+        higher = np.maximum(highest[reach:], highest[:-reach])
+        highest[reach:][inside] = higher[inside]
+        reach *= 2
     return highest
 
 
@@ -30,13 +32,7 @@ def find(
     segment: Numbers, values: Numbers, wanted_segment: Numbers, wanted: Numbers, side: Literal["left", "right"]
 ) -> Numbers:
     """Like `searchsorted` in rows sorted by segment and value, each search in a segment of its own."""
-    distinct = np.unique(values)
-    places = len(distinct) + 1
-    rank = np.searchsorted(distinct, values)
-    # A wanted value stands before the first that is not less than it, or behind all that are not greater.
-    wanted_rank = np.searchsorted(distinct, wanted, side=side)
-    found: Numbers = np.searchsorted(segment * places + rank, wanted_segment * places + wanted_rank, side="left")
-    return found
+    return lower_bounds(segment, values, wanted_segment, wanted + 1 if side == "right" else wanted)
 
 
 def among(columns: Sequence[Numbers], others: Sequence[Numbers]) -> npt.NDArray[np.bool_]:

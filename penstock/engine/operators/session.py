@@ -33,7 +33,7 @@ from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.combine import Rule, folded
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import Hashes, Mask, firsts
+from penstock.engine.state.search import Hashes, Mask, distinct, firsts
 
 LAST = "_last"  # when a session's (or a piece's) last event was; `_start` is when its first was
 
@@ -50,8 +50,8 @@ def late_sessions(moments: Numbers, gap: int, keep: int, watermark: int) -> Mask
 def reach(gap: int) -> int:
     """How long after its end, beside `keep`, a session can still change.
 
-    The piece of an event that is not late ends less than `gap` and `keep` before the watermark and begins a gap earlier;
-    an event in it can only join a session that ends after it.
+    The piece of an event that is not late ends less than `gap` and `keep` before the watermark, and begins a gap
+    earlier; an event in it can only join a session that ends after it.
     """
     return 2 * gap
 
@@ -81,7 +81,7 @@ class Sessions:
         late = late_sessions(integers(changes, LAST), self.gap, self.keep_after, times.before)
         changes, counts = on_time(changes, late, integers(changes, EVENTS))
         pieces = self._pieces(changes)
-        known = arrangement.of_orders(np.unique(pieces.order)).batch
+        known = arrangement.of_orders(distinct(pieces.order)).batch
         old, new = self._joined(known, pieces.batch, times)
         counts["corrected"] = int((self._ends(old) <= times.before).sum())
         run = sorted_run(_replacing(old, new))
@@ -106,16 +106,14 @@ class Sessions:
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The sessions that change, as they were; and what takes their place."""
         both = stacked([known, pieces], pieces.schema)
-        order = by_group(both, [integers(both, START)])
-        both, is_old = taken(both, order), order < known.num_rows
-        begins = self._begins(both)
-        session = np.cumsum(begins) - 1
-        alone = begins & np.append(begins[1:], True)[: len(begins)]
-        changed = ~(is_old & alone)
-        old = picked(both, is_old & changed)
         # Pieces come in any order, but here they are sorted: sums of doubles come out the same in every attempt.
-        rows = self._with_revisions(picked(both, changed), is_old[changed], times)
-        return old, self._summed(rows, firsts(session[changed]))
+        order = by_group(both, integers(both, START))
+        begins = self._begins(taken(both.select([ORDER, SECOND_HASH, START, LAST]), order))
+        is_old, alone = order < known.num_rows, begins & np.append(begins[1:], True)[: len(begins)]
+        changed = ~(is_old & alone)
+        rows = self._with_revisions(taken(both, order[changed]), is_old[changed], times)
+        session = np.cumsum(begins) - 1
+        return taken(both, order[is_old & changed]), self._summed(rows, firsts(session[changed]))
 
     def _begins(self, rows: pa.RecordBatch) -> Mask:
         """Where in rows sorted by group and start a new session begins."""

@@ -17,12 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.engine.state.combine import Rule as Rule
-from penstock.engine.state.combine import rejoined, together
-from penstock.engine.state.rows import Numbers, integers, nulls, picked, stacked, taken
-from penstock.engine.state.rows import mask as mask
+from penstock.engine.state.combine import Rule, rejoined, together
+from penstock.engine.state.rows import Numbers, gathered, integers, mask, nulls, picked, stacked, taken, with_columns
 from penstock.engine.state.run import Run
 from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, interleaved, lower_bounds, positions, ranges
 
@@ -51,19 +48,19 @@ class Adding:
 
     def together(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
         """Two batches, row by row of the same keys, as one."""
+        if WHOLE not in newer.schema.names:
+            return self._summed(older, newer)
+        whole = mask(newer.column(WHOLE))
+        summed = self._summed(picked(older, ~whole), picked(newer, ~whole))
+        both = rejoined(whole, picked(newer, whole), summed) if whole.any() else summed
+        return with_columns(both, {WHOLE: whole | mask(older.column(WHOLE))})
+
+    def _summed(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
             together(self.rules.get(name, "same"), older.column(name), newer.column(name), self.titles.get(name, name))
             for name in newer.schema.names
         ]
-        both = pa.RecordBatch.from_arrays(columns, schema=newer.schema)
-        return self._with_whole(older, newer, both) if WHOLE in newer.schema.names else both
-
-    def _with_whole(self, older: pa.RecordBatch, newer: pa.RecordBatch, both: pa.RecordBatch) -> pa.RecordBatch:
-        whole = mask(newer.column(WHOLE))
-        if whole.any():
-            both = rejoined(whole, picked(newer, whole), picked(both, ~whole))
-        at = both.schema.names.index(WHOLE)
-        return both.set_column(at, WHOLE, pc.or_(older.column(WHOLE), newer.column(WHOLE)))
+        return pa.RecordBatch.from_arrays(columns, schema=newer.schema)
 
     def merged(self, older: Run, newer: Run) -> Run:
         """Two runs as one."""
@@ -135,7 +132,7 @@ class Arrangement:
         found = self._folded(parts)
         at = positions(found.order, found.id, order, id_)
         keys = np.flatnonzero(at != NOWHERE)
-        return taken(found.batch, at[keys]), keys
+        return (found.batch if _rises(at[keys]) else taken(found.batch, at[keys])), keys
 
     def of_orders(self, order: Hashes) -> Run:
         """All rows whose order is one of these (unique and sorted), as one run."""
@@ -156,8 +153,8 @@ class Arrangement:
     def _folded(self, parts: Sequence[pa.RecordBatch]) -> Run:
         """Parts of runs, oldest first, as one run."""
         folded = Run(nulls(self.schema, 0))
-        for part in parts:
-            folded = self.kind.merged(folded, Run(part))
+        for part in reversed(parts):  # newer runs are smaller, and what is small is copied more often
+            folded = self.kind.merged(Run(part), folded)
         return folded
 
     def _living(self, run: Run) -> Run:
@@ -191,9 +188,7 @@ class Arrangement:
 
     def merged(self, count: int, expires: Expires, watermark: int) -> Run:
         """The newest `count` runs as one, without rows that cannot be reached any more."""
-        folded = Run(nulls(self.schema, 0))
-        for run in self.runs[len(self.runs) - count :]:
-            folded = self.kind.merged(folded, run)
+        folded = self._folded([run.batch for run in self.runs[len(self.runs) - count :]])
         whole = count == len(self.runs)
         if whole:  # nothing older is left that a row which says 'gone' could hide
             folded = self._living(folded)
@@ -215,16 +210,13 @@ def _merged(older: Run, newer: Run, both: Callable[[pa.RecordBatch, pa.RecordBat
     inside = np.minimum(at, older.rows - 1)
     known = (older.order[inside] == newer.order) & (older.id[inside] == newer.id)
     joined = both(taken(older.batch, at[known]), picked(newer.batch, known))
-    rows = stacked([older.batch, joined, picked(newer.batch, ~known)], older.batch.schema)
-    source = interleaved(older.rows, at[~known])
-    return Run(taken(rows, _with_joined(source, older.rows, at[known])))
-
-
-def _with_joined(source: Positions, rows: int, replaced: Positions) -> Positions:
-    """Where rows are taken from, when between the older run and the new rows stand those that replace older ones."""
-    moved = np.arange(rows)
-    moved[replaced] = np.arange(rows, rows + len(replaced))
-    return np.where(source < rows, moved[np.minimum(source, rows - 1)], source + len(replaced))
+    rows = [older.batch, joined, picked(newer.batch, ~known)]
+    # Joined rows stand where the older ones stood, and new ones in between.
+    fresh = older.rows + joined.num_rows
+    places = np.arange(older.rows)
+    places[at[known]] = np.arange(older.rows, fresh)
+    behind = np.arange(fresh, fresh + rows[2].num_rows)
+    return Run(gathered(rows, interleaved(places, behind, at[~known])))
 
 
 def _rises(at: Positions) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.state.rows import Column, picked, stacked, taken
+from penstock.engine.state.rows import Column, gathered, picked
 from penstock.engine.state.search import Mask
 from penstock.errors import RowError
 
@@ -102,4 +102,4 @@ def folded(rows: pa.RecordBatch, begins: Mask, both: Together) -> pa.RecordBatch
 def rejoined(first: Mask, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of two batches in one order: the next of `one` where `first` says so, else the next of `other`."""
     at = np.where(first, np.cumsum(first) - 1, one.num_rows + np.cumsum(~first) - 1)
-    return taken(stacked([one, other], one.schema), at)
+    return gathered([one, other], at)

@@ -40,6 +40,16 @@ def stacked(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
     return whole
 
 
+def gathered(batches: Sequence[pa.RecordBatch], at: Positions) -> pa.RecordBatch:
+    """The rows at these positions of all batches, one after the other: stacked and taken, a column at a time."""
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) < 2:
+        return taken(filled[0] if filled else batches[0], at)
+    places = pa.array(at)
+    columns = [pa.concat_arrays(parts).take(places) for parts in zip(*(batch.columns for batch in filled), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=filled[0].schema.names)
+
+
 def integers(batch: pa.RecordBatch, name: str) -> Numbers:
     """A column of whole numbers without nulls, without a copy."""
     numbers: Numbers = batch.column(name).to_numpy(zero_copy_only=True)

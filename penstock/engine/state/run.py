@@ -11,21 +11,20 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.engine.state.rows import hashes, taken
-from penstock.engine.state.search import Hashes, by_key
+from penstock.engine.state.search import Hashes, by_key, in_order
 from penstock.errors import DamagedError
 
 ORDER = "_order"
 ID = "_id"
 
-# Each process keeps this many runs mapped: a mapping costs address space, opening one again costs reading it once.
-MOST_OPEN = 256
+# What this process has open, by the folder of an app and a folder of runs in it.
+_opened: dict[tuple[Path, str], dict[RunFile, Run]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ class Run:
 
 def sorted_run(batch: pa.RecordBatch) -> Run:
     """A run of these rows, which may be in any order."""
-    at = by_key(hashes(batch, ORDER), hashes(batch, ID))
-    return Run(batch if at is None else taken(batch, at))
+    order, id_ = hashes(batch, ORDER), hashes(batch, ID)
+    return Run(batch if in_order(order, id_) else taken(batch, by_key(order, id_)))
 
 
 def store_run(directory: Path, folder: str, prefix: str, run: Run, expires: int | None = None) -> RunFile:
@@ -112,14 +111,21 @@ def reachable(files: Sequence[RunFile], watermark: int) -> tuple[RunFile, ...]:
     return tuple(file for file in files if file.expires is None or file.expires > watermark)
 
 
+def open_runs(directory: Path, folder: str, files: Sequence[RunFile]) -> tuple[Run, ...]:
+    """The runs of a state partition, which lie in this folder.
+
+    They stay open until it is called again for the folder, so that a process checks each file once, and lets go of
+    files that were merged into others: a file that is open takes space even when it is removed.
+    """
+    known = _opened.get((directory, folder), {})
+    runs = {file: known.get(file) or open_run(directory, file) for file in files}
+    _opened[directory, folder] = runs
+    return tuple(runs.values())
+
+
 def open_run(directory: Path, file: RunFile) -> Run:
-    """The run of a file, mapped and checked; kept open for the next time."""
-    return _opened(str(directory), file, os.getpid())
-
-
-@lru_cache(maxsize=MOST_OPEN)
-def _opened(directory: str, file: RunFile, process: int) -> Run:
-    path = Path(directory) / file.path
+    """The run of a file, mapped and checked."""
+    path = directory / file.path
     try:
         mapped = pa.memory_map(str(path))
     except FileNotFoundError:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 Hashes = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Ordered = npt.NDArray[np.uint64] | npt.NDArray[np.int64]
 
 NOWHERE = -1
 
 
-def lower_bounds(run_order: Hashes, run_id: Hashes, order: Hashes, id_: Hashes) -> Positions:
+def lower_bounds(run_order: Ordered, run_id: Ordered, order: Ordered, id_: Ordered) -> Positions:
     """For each key the position of the first row of a run that does not come before it."""
     low: Positions = np.searchsorted(run_order, order, side="left").astype(np.int64, copy=False)
     at = np.minimum(low, len(run_order) - 1)
@@ -27,7 +28,7 @@ def lower_bounds(run_order: Hashes, run_id: Hashes, order: Hashes, id_: Hashes) 
     return low
 
 
-def _bisected(run_order: Hashes, run_id: Hashes, order: Hashes, id_: Hashes, low: Positions) -> Positions:
+def _bisected(run_order: Ordered, run_id: Ordered, order: Ordered, id_: Ordered, low: Positions) -> Positions:
     """The same by id among the rows with one order, of which the first is before `low`."""
     high: Positions = np.searchsorted(run_order, order, side="right").astype(np.int64, copy=False)
     while (open_ := low < high).any():
@@ -48,30 +49,36 @@ def positions(run_order: Hashes, run_id: Hashes, order: Hashes, id_: Hashes) -> 
     return found
 
 
-def by_key(order: Hashes, id_: Hashes) -> Positions | None:
-    """How to sort rows by order and id; None where they are sorted already."""
-    tied, falls = order[1:] == order[:-1], order[1:] < order[:-1]
-    if not falls.any() and not (tied & (id_[1:] < id_[:-1])).any():
-        return None
+def in_order(order: Ordered, id_: Ordered) -> bool:
+    """Whether rows are sorted by order and id."""
+    falls, tied = order[1:] < order[:-1], order[1:] == order[:-1]
+    return not falls.any() and not (tied & (id_[1:] < id_[:-1])).any()
+
+
+def by_key(order: Ordered, *less: Ordered) -> Positions:
+    """How to sort rows by order, and rows of one order by other columns, the most important first."""
     at = np.argsort(order, kind="stable")
-    order, id_ = order[at], id_[at]
-    tied = order[1:] == order[:-1]
-    if tied.any():
-        # Only rows that share their order are sorted once more: few, where orders are hashes of keys.
-        rows = np.flatnonzero(np.append(tied, False) | np.insert(tied, 0, False))
-        at[rows] = at[rows[np.lexsort((id_[rows], order[rows]))]]
+    sorted_ = order[at]
+    tied = sorted_[1:] == sorted_[:-1]
+    # Only rows that share their order are sorted once more, and mostly by one column less: they share their key too.
+    while less and not (less[0][at][1:] != less[0][at][:-1])[tied].any():
+        less = less[1:]
+    if less and tied.any():
+        places = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+        rows = at[places]
+        at[places] = rows[np.lexsort([*(column[rows] for column in reversed(less)), order[rows]])]
     return at
 
 
-def interleaved(rows: int, at: Positions) -> Positions:
-    """How to take rows from a sorted run and from sorted rows behind it, each of which belongs before the row `at`."""
+def interleaved(older: Positions, newer: Positions, at: Positions) -> Positions:
+    """Older and newer positions in one order: each of the newer stands before the older one at `at`, which rises."""
     places = at + np.arange(len(at))
-    source = np.empty(rows + len(at), dtype=np.int64)
-    old = np.ones(len(source), dtype=np.bool_)
-    old[places] = False
-    source[places] = np.arange(rows, len(source))
-    source[old] = np.arange(rows)
-    return source
+    is_older = np.ones(len(older) + len(newer), dtype=np.bool_)
+    is_older[places] = False
+    both = np.empty(len(is_older), dtype=np.int64)
+    both[places] = newer
+    both[is_older] = older
+    return both
 
 
 def ranges(run_order: Hashes, order: Hashes) -> Positions:
@@ -101,3 +108,8 @@ def firsts(*columns: npt.NDArray[np.generic]) -> Mask:
         for column in columns:
             marks[1:] |= column[1:] != column[:-1]
     return marks
+
+
+def distinct(values: Hashes) -> Hashes:
+    """Each of some sorted values once."""
+    return values[firsts(values)]

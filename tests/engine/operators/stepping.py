@@ -23,7 +23,7 @@ from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operat
 from penstock.engine.operators.windows import WindowOrder
 from penstock.engine.state import arrangement as arrangements
 from penstock.engine.state.arrangement import Arrangement, last_expiry
-from penstock.engine.state.run import Run, RunFile, open_run, reachable, store_run
+from penstock.engine.state.run import Run, RunFile, open_runs, reachable, store_run
 
 NO_TIME = -(2**63)
 Row = dict[str, Any]
@@ -222,7 +222,7 @@ class Stepper:
     def _open(self) -> tuple[Run, ...]:
         if not self._way.stored:
             return tuple(run for _, run in self._runs)
-        return tuple(open_run(self._folder, file) for file, _ in self._runs)
+        return open_runs(self._folder, "state/one/0", [file for file, _ in self._runs])
 
     def _store(self, grown: Arrangement, times: Times) -> None:
         for run in grown.runs:

@@ -290,16 +290,20 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 def test_least_and_greatest_values_of_every_type_are_those_that_spark_finds(name: str, rule: str, final: bool) -> None:
     type_, values = TYPES[name]
     order = WindowOrder(10, 10, 1000)
-    with stepping(Accumulate("one", {"x": rule}, order, final=final), _typed(type_), ["x"], Way(growth=0)) as stepper:
-        for value in values:
+    with stepping(
+        Accumulate("one", {"x": rule}, order, final=final), _typed(type_), ["key", "x"], Way(growth=0)
+    ) as stepper:
+        for number, value in enumerate(values):
             row = {"key": "k", "x": value, COUNT: 1, EVENTS: 1, START: 0, END: 10}
-            stepper.add_up(stepper.step([hashed(row, Way(), "k")], NO_TIME))
+            other = {**row, "x": None, "key": str(number)}
+            rows = [hashed(row, Way(), "k"), hashed(other, Way(), number)]
+            stepper.add_up(stepper.step(rows, NO_TIME if number < 2 else 10))
         stepper.add_up(stepper.step([], 10))
         typed = [value for value in pa.array(values, type_).to_pylist() if value is not None]
         best = (min if rule == "min" else max)(
             typed, key=lambda value: (value != value, value if value == value else 0)
         )
-        assert stepper.answers == Counter({(frozen(best),): 1})
+        assert stepper.answers == Counter({("k", frozen(best)): 1} | {(str(n), None): 1 for n in range(len(values))})
 
 
 def _typed(type_: pa.DataType) -> pa.Schema:
@@ -325,6 +329,15 @@ def test_a_sum_that_does_not_fit_is_refused_by_its_name(type_: pa.DataType, valu
         stepper.step([hashed({**row, "_a0": values[0]}, Way(), "k")], NO_TIME)
         with pytest.raises(RowError, match=r"^sum\(amount\): the sum is too large for its type .*; .* to be added"):
             stepper.step([hashed({**row, "_a0": values[1]}, Way(), "k")], 10)
+
+
+def test_an_answer_that_was_corrected_is_not_added_to_its_parts_again() -> None:
+    operator = Accumulate("one", {"x": "sum"}, WindowOrder(10, 10, 1000), final=True)
+    row = {"key": "k", COUNT: 1, EVENTS: 1, START: 0, END: 10}
+    with stepping(operator, _typed(pa.int64()), ["x"], Way(growth=1000)) as stepper:
+        for value, mark in ((2**62, NO_TIME), (5, 10), (6, 11), (7, 12)):  # twice the first would be too large
+            stepper.add_up(stepper.step([hashed({**row, "x": value}, Way(), "k")], mark))
+    assert stepper.answers == Counter({(2**62 + 18,): 1})
 
 
 def test_a_sum_up_to_the_last_digit_is_given() -> None:

@@ -92,11 +92,11 @@ def _plain(value: Any) -> Any:
     """Values of both sides in one form: moments as microseconds, numbers as numbers, lists without an order."""
     match value:
         case datetime():
-            return round(value.timestamp() * SECOND)
+            return float(round(value.timestamp() * SECOND))
         case bool() | None | str():
             return value
         case int() | Decimal() | float():
-            return float(value)
+            return None if math.isnan(value) else float(value)  # SQLite has no NaN: it stores null
         case list():
             return sorted((_plain(one) for one in value), key=_rounded)
         case _:
@@ -111,6 +111,5 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, float) and isinstance(other, float):
-        both_nan = math.isnan(one) and math.isnan(other)
-        return both_nan or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
     return bool(one == other)

@@ -11,7 +11,7 @@ from penstock.app import App
 from penstock.flow.windows import hopping, session, sliding, tumbling
 from penstock.testing import Rig
 from tests.engine.oracle.answers import Answer, check
-from tests.engine.oracle.play import SECOND, Play, Round, declared, examples, rounds
+from tests.engine.oracle.play import SECOND, Play, Script, declared, examples, scripts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def moving_app(max_rows: int) -> App:
     return app
 
 
-def play(app: App, script: list[Round], answers: tuple[Answer, ...], spark: SparkSession) -> None:
+def play(app: App, script: Script, answers: tuple[Answer, ...], spark: SparkSession) -> None:
     with Rig(app, spark=spark) as rig:
         played = Play(rig)
         played.all(script)
@@ -126,16 +126,16 @@ def play(app: App, script: list[Round], answers: tuple[Answer, ...], spark: Spar
 
 
 @examples(2)
-@given(script=rounds(least=3, most=5), max_rows=st.sampled_from([13, 1_000_000]))
+@given(script=scripts(least=3, most=5), max_rows=st.sampled_from([13, 1_000_000]))
 def test_tumbling_and_hopping_windows_equal_the_query_over_all_events_in_time(
-    spark: SparkSession, script: list[Round], max_rows: int
+    spark: SparkSession, script: Script, max_rows: int
 ) -> None:
     play(fixed_app(max_rows), script, FIXED, spark)
 
 
 @examples(2)
-@given(script=rounds(least=3, most=5), max_rows=st.sampled_from([13, 1_000_000]))
+@given(script=scripts(least=3, most=5), max_rows=st.sampled_from([13, 1_000_000]))
 def test_sliding_windows_and_sessions_equal_the_query_over_all_events_in_time(
-    spark: SparkSession, script: list[Round], max_rows: int
+    spark: SparkSession, script: Script, max_rows: int
 ) -> None:
     play(moving_app(max_rows), script, MOVING, spark)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.rows import mask, nulls, picked, stacked, taken, with_columns, without_columns
+from penstock.engine.state.rows import gathered, mask, nulls, picked, stacked, taken, with_columns, without_columns
 
 
 def batch(*values: int | None) -> pa.RecordBatch:
@@ -34,6 +34,14 @@ def test_rows_are_stacked_and_taken() -> None:
         {"x": 1, "y": [1]},
     ]
     assert stacked([], batch(1).schema).num_rows == 0
+
+
+def test_rows_of_several_batches_are_gathered_in_any_order() -> None:
+    parts = [batch(1), batch(), batch(2, None)]
+    at = np.array([2, 0, 1])
+    assert gathered(parts, at).equals(taken(stacked(parts, batch(1).schema), at))
+    assert gathered([batch(), batch(7)], np.array([0])).equals(batch(7))
+    assert gathered([batch(), batch()], np.array([], dtype=np.int64)).num_rows == 0
 
 
 def test_columns_are_added_replaced_and_left_out() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.run import ID, ORDER, Run, RunFile, open_run, reachable, sorted_run, store_run
+from penstock.engine.state.run import ID, ORDER, Run, RunFile, open_run, open_runs, reachable, sorted_run, store_run
 from penstock.errors import DamagedError
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -55,8 +55,15 @@ def test_a_run_is_mapped_and_not_read(tmp_path: Path, file: RunFile) -> None:
     assert pa.total_allocated_bytes() == used
 
 
-def test_a_run_stays_open(tmp_path: Path, file: RunFile) -> None:
-    assert open_run(tmp_path, file) is open_run(tmp_path, file)
+def test_runs_stay_open_as_long_as_they_are_asked_for(tmp_path: Path, file: RunFile) -> None:
+    (first,) = open_runs(tmp_path, "state/sums/0", [file])
+    other = store_run(tmp_path, "state/sums/0", "000000000008-1", run())
+    (again, newer) = open_runs(tmp_path, "state/sums/0", [file, other])
+    assert again is first
+    assert open_runs(tmp_path, "state/sums/0", [other]) == (newer,)
+    (anew,) = open_runs(tmp_path, "state/sums/0", [file])
+    assert anew is not first
+    assert open_runs(tmp_path, "state/sums/1", []) == ()
 
 
 def test_a_repeated_task_leaves_another_file(tmp_path: Path, file: RunFile) -> None:

@@ -11,8 +11,10 @@ from penstock.engine.state.search import (
     NOWHERE,
     Hashes,
     by_key,
+    distinct,
     expanded,
     firsts,
+    in_order,
     interleaved,
     lower_bounds,
     positions,
@@ -22,6 +24,11 @@ from penstock.engine.state.search import (
 # Few orders, so that many rows share one; and the largest, which are the smallest as signed numbers.
 hashes = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])
 keys = st.lists(st.tuples(hashes, hashes), max_size=30)
+
+
+@given(st.lists(hashes))
+def test_each_of_some_sorted_values_is_left_once(values: list[int]) -> None:
+    assert distinct(np.array(sorted(values), dtype=np.uint64)).tolist() == sorted(set(values))
 
 
 def columns(keys: list[tuple[int, int]]) -> tuple[Hashes, Hashes]:
@@ -59,18 +66,15 @@ def test_keys_are_found_among_very_many_rows_with_one_order() -> None:
 
 @given(keys)
 def test_rows_are_sorted_by_order_and_then_by_id(run: list[tuple[int, int]]) -> None:
-    at = by_key(*columns(run))
-    found = run if at is None else [run[place] for place in at.tolist()]
-    assert found == sorted(run)
-    assert (at is None) == (run == sorted(run))
+    assert [run[place] for place in by_key(*columns(run)).tolist()] == sorted(run)
+    assert in_order(*columns(run)) == (run == sorted(run))
 
 
 @given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
 def test_rows_are_put_in_between_where_they_belong(run: list[int], more: list[int]) -> None:
     run, more = sorted(run), sorted(more)
     at = np.searchsorted(run, more).astype(np.int64)
-    both = [*run, *more]
-    assert [both[place] for place in interleaved(len(run), at).tolist()] == sorted(both)
+    assert interleaved(np.array(run, dtype=np.int64), np.array(more, dtype=np.int64), at).tolist() == sorted(run + more)
 
 
 @given(st.lists(hashes), st.lists(hashes, unique=True))
