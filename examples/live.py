@@ -13,6 +13,7 @@ import random
 import sys
 import tempfile
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +25,7 @@ from rich.text import Text
 from shop import app
 
 from penstock import Log, PenstockError
-from penstock.engine.runner import Manner, Program, run
+from penstock.engine.runner import Listener, Manner, Program, run
 
 SECONDS = 30.0
 COUNTRIES = ("DE", "FR", "IT", "JP")
@@ -48,16 +49,18 @@ def order(number: int, dice: random.Random) -> dict[str, object]:
     }
 
 
-def keep_ordering(folder: Path, closed: threading.Event) -> None:
+def keep_ordering(folder: Path, seconds: float, closed: threading.Event) -> None:
+    """Append orders for so long, and then close the shop."""
     dice = random.Random(7)
     with Log(folder) as log:
         while "orders" not in log.topics():  # the app makes it when it starts
             if closed.wait(0.1):
                 return
-        orders, number = log.topic("orders"), 0
-        while not closed.wait(SECONDS_BETWEEN):
+        orders, number, opened = log.topic("orders"), 0, time.monotonic()
+        while time.monotonic() - opened < seconds and not closed.wait(SECONDS_BETWEEN):
             orders.append([order(number + one, dice) for one in range(ORDERS_AT_A_TIME)])
             number += ORDERS_AT_A_TIME
+    closed.set()
 
 
 # -- What we see -------------------------------------------------------------------------------------------------------
@@ -86,7 +89,8 @@ def _windows_table(windows: list[dict[str, object]]) -> Table:
     table = Table("window", "country", "revenue", "orders", "buyers", "revision", title="revenue", title_justify="left")
     for row in windows:
         begins, ends = row["window_start"], row["window_end"]
-        assert isinstance(begins, datetime) and isinstance(ends, datetime)
+        assert isinstance(begins, datetime)
+        assert isinstance(ends, datetime)
         late = "bold yellow" if row["revision"] else ""  # a late order has corrected it
         cells = [str(row[name]) for name in ("country", "revenue", "orders", "buyers", "revision")]
         table.add_row(f"{begins:%H:%M:%S} - {ends:%H:%M:%S}", *cells, style=late)
@@ -122,23 +126,16 @@ def main() -> None:
         app.log = Path(sys.argv[2] if len(sys.argv) > 2 else temporary)
         print(f"A shop takes orders for {seconds:.0f} seconds; its views follow. (examples/shop.py)")
         closed, stop = threading.Event(), threading.Event()
-        world = threading.Thread(target=keep_ordering, args=(app.log, closed))
+        world = threading.Thread(target=keep_ordering, args=(app.log, seconds, closed))
         viewer = threading.Thread(target=show, args=(stop,))
-        bell = threading.Timer(seconds, closed.set)
         world.start()
         viewer.start()
-        bell.start()
         program = Program(app.plan, app.log, app.settings)
+        quiet = Listener(progress=lambda done: None, waiting=lambda error: print(error.message))
         try:
-            run(program, Manner(), stop=closed, progress=lambda done: None, waiting=lambda error: print(error.message))
+            run(program, Manner(), stop=closed, listener=quiet)
             world.join()
-            run(
-                program,
-                Manner(once=True),
-                stop=threading.Event(),
-                progress=lambda done: None,
-                waiting=lambda error: print(error.message),
-            )
+            run(program, Manner(once=True), stop=threading.Event(), listener=quiet)  # what came since
         finally:
             closed.set()
             stop.set()

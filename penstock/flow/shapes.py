@@ -87,9 +87,7 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
     columns = (*names, *WINDOW_COLUMNS, *made)
     check_columns(columns)
     key = (*names, *_of_window(windowing))
-    return Shape(
-        columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding)
-    )
+    return Shape(columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding))
 
 
 def _of_window(windowing: Windowing) -> tuple[str, ...]:

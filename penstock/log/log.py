@@ -47,7 +47,7 @@ class Log:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = True, clock: Callable[[], float] = time.time
     ) -> None:
-        """Open the log in a folder, or begin one. `clock` tells the seconds since 1970 that appends are stamped with."""
+        """Open the log in a folder, or begin one. `clock` tells the seconds since 1970 to stamp appends with."""
         self.path = Path(path)
         self._clock = clock
         self._files: Files = Disk()

@@ -25,12 +25,11 @@ from penstock.log.frame import NO_TIME
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.app import App
     from penstock.engine.accounts import Account
     from penstock.engine.cut import SourceCut
     from penstock.engine.instance import Instance, Progress
+    from penstock.engine.spark import SparkSession
     from penstock.log.producer import Producer
 
 Step = Literal["plan", "run", "publish", "commit"]

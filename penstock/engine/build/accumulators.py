@@ -47,9 +47,11 @@ def accumulated(call: Call, name: str, rows: DataFrame, *, sessions: bool) -> Ac
     if call.clause is not None:
         return None
     retracts = WEIGHT in rows.columns
+    if call.distinct or call.function == "approx_count_distinct":
+        return None if sessions else _count_distinct(call, name)
     if call.function in ("count", "count_if"):
-        return _count(call, name, retracts, sessions)
-    if call.distinct or len(call.arguments) != 1:
+        return _count(call, name, retracts)
+    if len(call.arguments) != 1:
         return None
     type_ = _type(rows, call.arguments[0])
     if call.function == "sum" and isinstance(type_, T.NumericType):
@@ -61,12 +63,15 @@ def accumulated(call: Call, name: str, rows: DataFrame, *, sessions: bool) -> Ac
     return None
 
 
-def _count(call: Call, name: str, retracts: bool, sessions: bool) -> Accumulated | None:
-    if call.distinct:
-        if sessions:
-            return None
-        accumulator = Accumulator(name, None, "sum", "bigint")
-        return Accumulated(f"coalesce({name}, 0L)", (accumulator,), call.arguments, call.filter)
+def _count_distinct(call: Call, name: str) -> Accumulated | None:
+    """The number of different values. Those are kept anyway, as hashes, so what may be approximate is exact here."""
+    values = call.arguments if call.function == "count" else call.arguments[:1]
+    if call.function not in ("count", "approx_count_distinct"):
+        return None
+    return Accumulated(f"coalesce({name}, 0L)", (Accumulator(name, None, "sum", "bigint"),), values, call.filter)
+
+
+def _count(call: Call, name: str, retracts: bool) -> Accumulated:
     if call.function == "count" and call.filter is None and call.arguments == ("1",):
         return Accumulated(COUNT)
     if call.function == "count_if":

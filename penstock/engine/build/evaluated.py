@@ -6,14 +6,13 @@ rows, by `Frames`. A row stands once, with how often it is there.
 
 from __future__ import annotations
 
-import re
-
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import hashed, quoted, row_hash, weight_of
 from penstock.engine.build.job import Job, answers, in_windows
+from penstock.engine.build.weighing import LIVE, over_live_rows, weighed
 from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HASH, WEIGHT
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
@@ -26,12 +25,6 @@ from penstock.flow.expressions import Call, columns_of
 
 _LONG = pa.int64()
 _COPY = "_copy"
-# Where the condition of a call can be put: at the end, but before what says whether nulls count.
-_NULLS = re.compile(r"\b(ignore|respect)\s+nulls\s*$", re.IGNORECASE)
-_FILTER = re.compile(r"\bfilter\s*\(\s*where\b", re.IGNORECASE)
-# An answer that these give does not change when a row is there twice.
-_SETS = "any approx_count_distinct bit_and bit_or bool_and bool_or collect_set every hll_sketch_agg max min some"
-_ONCE_IS_ENOUGH = frozenset(_SETS.split())
 
 
 def evaluated_groups(job: Job, rows: DataFrame) -> DataFrame:
@@ -84,58 +77,39 @@ def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
 def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
     """The answers of groups that come with all their rows, in place of those they had."""
     by = [*job.keys, *([START, END] if job.windowing else [])]
-    found = _answered(job, _repeated(job, groups), by)
+    found = _answered(job, groups, by)
     keyed = hashed(found, by, job.graph.share(found, by))
-    order = WindowOrder(1, 0, _kept_for(job.windowing)) if job.windowing is not None else None
+    order = WindowOrder(1, 0, job.windowing.keep) if job.windowing is not None else None
     operator = Replace(job.state("answers"), order, upserts=job.upserts)
     return job.graph.operated(keyed, operator, job.node, answers(keyed, {REVISION: _LONG, WEIGHT: _LONG}))
 
 
-def _kept_for(windowing: flow.Windowing) -> int:
-    """How long after the end of a window its answer may still change: a session as long as an event can join it."""
-    window = windowing.window
-    return windowing.keep + (reach(window.gap) if isinstance(window, flow.Session) else 0)
+def _answered(job: Job, groups: DataFrame, by: list[str]) -> DataFrame:
+    """A row for each group with what its calls give, and whether it has any rows."""
+    texts = {name: weighed(call, groups) for name, call in job.calls.items()}
+    if None in texts.values():
+        texts = {name: over_live_rows(call) for name, call in job.calls.items()}
+        groups = _repeated(groups)
+    calls = {name: F.expr(text or "").alias(name) for name, text in texts.items()}
+    live = F.max(F.when(F.expr(LIVE), 1).otherwise(0)).cast("long").alias(COUNT)
+    apart = _to_be_apart(job.calls)
+    if not apart:
+        return groups.groupBy(*by).agg(*calls.values(), live)
+    once = job.graph.worked_out_once(groups)
+    first = once.groupBy(*by).agg(*(column for name, column in calls.items() if name not in apart), live)
+    second = once.groupBy(*by).agg(*(calls[name] for name in apart))
+    both = first.unionByName(second, allowMissingColumns=True).groupBy(*by)
+    return both.agg(*(F.first(name, ignorenulls=True).alias(name) for name in (*calls, COUNT)))
 
 
-def _repeated(job: Job, groups: DataFrame) -> DataFrame:
+def _repeated(groups: DataFrame) -> DataFrame:
     """Rows as often as they are there, and once where a row only says that its group was touched."""
-    if all(call.distinct or call.function in _ONCE_IS_ENOUGH for call in job.calls.values()):
-        return groups
     copies = F.sequence(F.lit(1), F.greatest(F.col(TIMES), F.lit(1)).cast("int"))
     return groups.select("*", F.explode(copies).alias(_COPY))
 
 
-def _answered(job: Job, rows: DataFrame, by: list[str]) -> DataFrame:
-    apart = _to_be_apart(job.calls)
-    live = F.sum(F.when(F.col(TIMES) > 0, 1).otherwise(0)).alias(COUNT)
-    if not apart:
-        calls = [F.expr(over_live_rows(call)).alias(name) for name, call in job.calls.items()]
-        return rows.groupBy(*by).agg(*calls, live)
-    once = job.graph.worked_out_once(rows)
-    main = {name: call for name, call in job.calls.items() if name not in apart}
-    first = once.groupBy(*by).agg(*(F.expr(over_live_rows(call)).alias(name) for name, call in main.items()), live)
-    second = once.groupBy(*by).agg(*(F.expr(over_live_rows(call)).alias(name) for name, call in apart.items()))
-    both = first.unionByName(second, allowMissingColumns=True)
-    values = [F.first(name, ignorenulls=True).alias(name) for name in (*job.calls, COUNT)]
-    return both.groupBy(*by).agg(*values)
-
-
-def _to_be_apart(calls: dict[str, Call]) -> dict[str, Call]:
+def _to_be_apart(calls: dict[str, Call]) -> set[str]:
     """Calls that Spark does not plan beside the others: ordered ones (`listagg`), where several are distinct."""
     distinct = {call.arguments for call in calls.values() if call.distinct}
-    ordered = {name: call for name, call in calls.items() if "order by" in " ".join(call.text.lower().split())}
-    if len(distinct) < 2 or not ordered or len(ordered) == len(calls):
-        return {}
-    return ordered
-
-
-def over_live_rows(call: Call) -> str:
-    """The call over rows that are there, and not over those that only say that their group was touched."""
-    live = f"{TIMES} > 0"
-    if call.filter is not None:
-        at = list(_FILTER.finditer(call.text))[-1].end()
-        rest = call.text[at:].replace(call.filter, f"({call.filter}) AND {live}", 1)
-        return call.text[:at] + rest
-    nulls = _NULLS.search(call.text)
-    end = nulls.start() if nulls else len(call.text)
-    return f"{call.text[:end]} FILTER (WHERE {live}) {call.text[end:]}"
+    ordered = {name for name, call in calls.items() if "order by" in " ".join(call.text.lower().split())}
+    return ordered if len(distinct) > 1 and len(ordered) < len(calls) else set()

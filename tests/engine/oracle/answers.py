@@ -104,7 +104,10 @@ def _plain(value: Any) -> Any:
 
 
 def _rounded(value: Any) -> str:
-    return f"{value + 0.0:.5e}" if isinstance(value, float) else str(value)
+    """Text to sort by, the same for numbers that differ by less than rounding."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{round(value):020d}" if math.isclose(value, round(value), rel_tol=1e-9) else f"{value:.5e}"
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -25,8 +25,8 @@ ANSWERS = (
     of_items("whole", "SELECT count(*) AS n, sum(v) AS s, max(v) AS m FROM items HAVING count(*) > 0"),
     of_items(
         "added",
-        """SELECT k, count(*) AS n, count(v) AS c, sum(v) AS s, avg(v) AS a, sum(amount) AS total, round(avg(amount), 6) AS mean,
-        count(DISTINCT v) AS d, count(DISTINCT v) FILTER (WHERE v > 0) AS positive,
+        """SELECT k, count(*) AS n, count(v) AS c, sum(v) AS s, avg(v) AS a, sum(amount) AS total,
+        round(avg(amount), 6) AS mean, count(DISTINCT v) AS d, count(DISTINCT v) FILTER (WHERE v > 0) AS positive,
         sum(amount) FILTER (WHERE v > 0) AS some, count(*) FILTER (WHERE v > 2) AS big FROM items GROUP BY k""",
     ),
     of_items(
