@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build.app import Built, build
 from penstock.engine.build.graph import Graph, StateOf
-from penstock.engine.build.suspects import find_failing, find_late, needs_everything, reached
+from penstock.engine.build.suspects import (
+    PLACE,
+    find_failing,
+    find_late,
+    has_place,
+    needs_everything,
+    reached,
+)
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
 from penstock.engine.failures import FAILURES, reason
@@ -135,7 +142,29 @@ class Engine:
         """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
         graph = self._probing(work)
         frame = find_late(graph, state.node, work.time_before(state.sources))
-        return self._found(frame, work, graph.source_tasks)
+        if frame is None:
+            return []
+        if not has_place(frame):
+            return list(self._searched(frame.groupBy().count(), work, graph.source_tasks))
+        return self._found(frame.select(*PLACE), work, graph.source_tasks)
+
+    def _searched(self, count: DataFrame, work: Work, tasks: int) -> Iterator[dict[str, Any]]:
+        """The places of rows of which only the number can be told: by halving the range."""
+        for topic in self._sources:
+            cut = work.cut.sources[topic]
+            spans = [(number, cut.starts[number], cut.ends[number]) for number in cut.starts]
+            while spans:
+                number, start, end = spans.pop()
+                if start == end:
+                    continue
+                _, found = self._collected(count, work, tasks, only=(topic, (number, start, end)))
+                if not found.column(0)[0].as_py():
+                    continue
+                if end - start == 1:
+                    yield {"_topic": topic, "_partition": number, "_offset": start}
+                else:
+                    middle = (start + end) // 2
+                    spans += [(number, start, middle), (number, middle, end)]
 
     def fails(self, work: Work, topic: str, span: tuple[int, int, int]) -> str | None:
         """Why a run without state fails over these rows alone (partition, start, end); None if it does not."""
@@ -143,7 +172,7 @@ class Engine:
         frames = reached(graph, self._plan)
         try:
             for frame in frames:
-                self._collected(frame.groupBy().count(), work, graph.source_tasks, only=(topic, span))
+                self._collected(frame, work, graph.source_tasks, only=(topic, span))
         except FAILURES as error:
             return reason(error)
         return None

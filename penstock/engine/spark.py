@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import SparkSession as SparkSession
+from pyspark.sql import SparkSession
 
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {

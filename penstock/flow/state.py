@@ -21,7 +21,9 @@ from penstock.flow.plan import (
 from penstock.units import format_duration
 
 # These add up, also backwards; all others are evaluated again over the rows of the groups that changed.
-_SUMS = frozenset({"avg", "count", "count_if", "mean", "sum"})
+_SUMS = frozenset({"approx_count_distinct", "avg", "count", "count_if", "mean", "sum"})
+# Of these the different values are kept, as hashes.
+_DISTINCT = frozenset({"approx_count_distinct", "count"})
 # These add up as long as no row is taken back.
 _GROWING = frozenset({"max", "min"})
 
@@ -75,13 +77,16 @@ def _kept(node: Aggregate) -> str:
     """Accumulators, or the rows themselves where some aggregate has to be evaluated from them again."""
     calls = [call for one in node.aggregates for call in split_aggregates(one.expression).calls]
     sessions = node.windowing is not None and isinstance(node.windowing.window, Session)
-    distinct = [call for call in calls if call.distinct]
+    distinct = [call for call in calls if call.distinct or call.function == "approx_count_distinct"]
     retracts = node.input.shape.retracts
     functions = _SUMS if retracts else _SUMS | _GROWING
     add_up = all(call.function in functions and call.clause is None for call in calls)
-    if not add_up or (sessions and (retracts or distinct)) or any(call.function != "count" for call in distinct):
+    if not add_up or (sessions and (retracts or distinct)) or any(call.function not in _DISTINCT for call in distinct):
         return "rows"
-    return "accumulators and different values" if distinct else "accumulators"
+    kept = "accumulators and different values" if distinct else "accumulators"
+    # A double that was added cannot be taken back: the rounding it caused, or NaN, would stay.
+    sums = any(call.function in ("avg", "mean", "sum") for call in calls)
+    return f"{kept} (rows, if doubles are summed)" if retracts and sums else kept
 
 
 def _window(window: Window) -> str:

@@ -100,9 +100,12 @@ def test_a_planned_epoch_is_run_as_it_was_planned(rig: Rig) -> None:
     rig.advance("1 hour")
     rig.restart()
     first, second = rig.step(), rig.step()
-    assert first is not None and (first.rows, first.lag, first.watermark) == (5, 20, _micros(74))
-    assert second is not None and second.rows == 20
-    assert second.watermark is not None and second.watermark > _micros(99)
+    assert first is not None
+    assert (first.rows, first.lag, first.watermark) == (5, 20, _micros(74))
+    assert second is not None
+    assert second.rows == 20
+    assert second.watermark is not None
+    assert second.watermark > _micros(99)
 
 
 def test_a_commit_that_nobody_heard_of_is_not_repeated(rig: Rig) -> None:
@@ -232,7 +235,7 @@ def moved_app(rig: Rig, folder: Path, spark: SparkSession) -> Rig:
 
 
 def state_run(rig: Rig, state: str = "aggregate-*") -> Path:
-    return sorted((rig.views_path.parent / "state").glob(f"{state}/*/*.arrow"))[0]
+    return min((rig.views_path.parent / "state").glob(f"{state}/*/*.arrow"))
 
 
 @pytest.mark.parametrize("harm", ["flipped", "truncated", "missing"])
@@ -279,7 +282,7 @@ def test_a_state_that_cannot_be_written_is_waited_for(rig: Rig) -> None:
     folder.rename(hidden)
     folder.touch()
     rig.append("events", some_events(10, 5))
-    with pytest.raises(UnavailableError, match="Not a directory|File exists"):
+    with pytest.raises(UnavailableError, match=r"Not a directory|File exists"):
         rig.step()
     folder.unlink()
     hidden.rename(folder)
@@ -298,9 +301,13 @@ def test_a_damaged_document_is_named(rig: Rig, document: str) -> None:
         rig.step()
     path = rig.views_path.parent / document
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DamagedError, match=path.name):
+
+    def goes_on() -> None:
         rig.restart()
         rig.step()
+
+    with pytest.raises(DamagedError, match=path.name):
+        goes_on()
 
 
 def test_rows_that_were_removed_before_they_were_read_stop_the_app(spark: SparkSession, tmp_path: Path) -> None:
@@ -310,9 +317,7 @@ def test_rows_that_were_removed_before_they_were_read_stop_the_app(spark: SparkS
         rig.step()
         for start in range(10, 100, 10):
             rig.append("events", some_events(start, 10))
-        with pytest.raises(
-            RangeError, match="topic 'events', partition 0: the rows from offset . up to .* were removed"
-        ):
+        with pytest.raises(RangeError, match=r"'events', partition \d: the rows from offset \d up to \d+ were removed"):
             rig.step()
         assert rig.query("select sum(events) as n from totals") == [{"n": 10}]
 

@@ -17,7 +17,6 @@ from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HAS
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.replace import Replace
-from penstock.engine.operators.session import reach
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow

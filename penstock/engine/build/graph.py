@@ -101,7 +101,7 @@ def _in_their_place(state: str, run: InArrow) -> InArrow:
     def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = state_partition(assignment().partitions)
         for batch in batches:
-            strangers = batch.column(SHARE).filter(pc.not_equal(batch.column(SHARE), task))
+            strangers = batch.column(SHARE).filter(pc.not_equal(batch.column(SHARE), pa.scalar(task, pa.int32())))
             if len(strangers):
                 raise DeclarationError(
                     f"state {state}: task {task} got {len(strangers)} rows of others, such as {strangers[0]}",

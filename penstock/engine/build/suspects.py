@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build import rows as stateless
-from penstock.engine.build.graph import ORIGIN, Graph, Needs
+from penstock.engine.build.graph import ORIGIN, Graph, Needs, columns_of_rows, hashable, quoted
 from penstock.engine.build.sources import source
-from penstock.engine.build.windows import floored, moment, pane_of, universal
+from penstock.engine.build.windows import moment, pane_of, universal
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import GONE
 from penstock.flow import plan as flow
@@ -47,29 +47,45 @@ def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
 
 
 def find_late(graph: Graph, node: flow.Node, watermark: int) -> DataFrame | None:
-    """Rows that came too late for every window of a node: `_topic`, `_partition`, `_offset`; None behind state."""
+    """Rows that came too late for every window of a node; None behind state.
+
+    They have a place, unless a user's function before the node has dropped it.
+    """
     found: dict[flow.Node, Suspects] = {}
     for one in flow.nodes(flow.Plan("", (flow.View("", node, node.place),))):
         if one != node:
             found[one] = _passed(graph, one, found)
     (given,) = flow.inputs(node)
     rows = found[given].rows
-    if rows is None or not set(PLACE) <= set(rows.columns):
-        return None
-    return rows.where(last_moment(node) <= F.lit(watermark)).select(*PLACE)
+    return None if rows is None else rows.where(last_moment(node) <= F.lit(watermark))
+
+
+def has_place(rows: DataFrame) -> bool:
+    return set(PLACE) <= set(rows.columns)
 
 
 def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
-    """The rows behind every user's function that no state lies before, unguarded: evaluating them may fail."""
+    """What evaluates every user's function that no state lies before, unguarded: it may fail.
+
+    And expressions behind a function that drops the rows' places, which no guard can help to find.
+    """
     found: dict[flow.Node, Suspects] = {}
     frames = []
     for node in flow.nodes(plan):
+        given = [found[one].rows for one in flow.inputs(node)]
         found[node] = _passed(graph, node, found)
         rows = found[node].rows
         if isinstance(node, flow.Map) and rows is not None:
-            # A hash of all columns, so that Spark leaves none of them out.
-            frames.append(rows.select(F.xxhash64(*(F.col(f"`{name}`") for name in rows.columns)).alias("_whole")))
+            frames.append(_evaluating(rows))
+        elif len(given) == 1 and given[0] is not None and not has_place(given[0]):
+            values = [F.expr(one).alias(f"_{place}") for place, one in enumerate(_expressions(node))]
+            frames += [_evaluating(given[0].select(*values))] if values else []
     return frames
+
+
+def _evaluating(rows: DataFrame) -> DataFrame:
+    """A hash of all columns, so that Spark leaves none of them out."""
+    return rows.groupBy().agg(F.max(F.xxhash64(*(hashable(rows, name) for name in rows.columns))).alias("_all"))
 
 
 def last_moment(node: flow.Node) -> Column:
@@ -83,7 +99,8 @@ def last_moment(node: flow.Node) -> Column:
     if isinstance(window, flow.Sliding):
         return at + keep
     if isinstance(window, flow.Session):
-        return floored(at, window.gap, 0) + F.lit(2 * window.gap) + keep  # an event is late with its piece of time
+        # With all others of its piece of time, as the operator has it.
+        return at - F.pmod(at, F.lit(window.gap)) + F.lit(2 * window.gap) + keep
     start = pane_of(window, at)
     if isinstance(window, flow.Hopping):
         start = start - F.pmod(start - F.lit(window.offset), F.lit(window.every))
@@ -104,13 +121,30 @@ def _walked(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects], 
         return _passed(graph, node, found)
     (before,) = given
     assert before.rows is not None
-    if not set(PLACE) <= set(before.rows.columns):
+    if not has_place(before.rows):
         return Suspects(None)
-    checked = before.rows.withColumn(_GUARD, guarded(graph.spark, F.struct(*map(F.expr, expressions))))
+    values = [F.expr(one).alias(f"_{place}") for place, one in enumerate(expressions)]
+    checked = before.rows.withColumn(_GUARD, guarded(graph.spark, F.struct(*values)))
     failed = checked.where(F.col(_GUARD).isNull()).select(*PLACE, F.lit(number).alias(STEP))
-    sound = Suspects(checked.where(F.col(_GUARD).isNotNull()).drop(_GUARD))
-    passed = _passed(graph, node, {**found, flow.inputs(node)[0]: sound})
-    return Suspects(passed.rows, (failed,))
+    return Suspects(_sound(node, checked.where(F.col(_GUARD).isNotNull())), (failed,))
+
+
+def _sound(node: flow.Node, checked: DataFrame) -> DataFrame | None:
+    """The rows behind a node whose expressions were guarded; their values are taken from there.
+
+    Evaluated a second time they would fail: Spark puts a filter that does not ask for the guard before it.
+    """
+    match node:
+        case flow.Where():
+            return checked.where(f"{_GUARD}._0").drop(_GUARD)
+        case flow.Select():
+            made = {one.name.lower(): f"{_GUARD}._{place}" for place, one in enumerate(node.columns)}
+            left_out = {*made, _GUARD, *(name.lower() for name in node.without)}
+            own = [name for name in checked.columns if node.rest or name.startswith("_")]
+            kept = [quoted(name) for name in own if name.lower() not in left_out]
+            return checked.select(*kept, *(F.expr(made[one.name.lower()]).alias(one.name) for one in node.columns))
+        case _:
+            return None
 
 
 def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) -> Suspects:
@@ -133,11 +167,11 @@ def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) 
             # What comes out are rows that went in: at most those on which later expressions are evaluated.
             return Suspects(None if WEIGHT in frames[0].columns else frames[0])
         case flow.Union():
-            placed = [rows for rows in frames if set(PLACE) <= set(rows.columns)]
-            if len(placed) < len(frames) or any(WEIGHT in rows.columns for rows in frames):
+            if any(WEIGHT in rows.columns for rows in frames):
                 return Suspects(None)
-            names = [name for name in frames[0].columns if not name.startswith("_")]
-            return Suspects(reduce(DataFrame.unionAll, [rows.select(*names, *PLACE) for rows in frames]))
+            names = [quoted(name) for name in columns_of_rows(frames[0])]
+            place = PLACE if all(map(has_place, frames)) else ()
+            return Suspects(reduce(DataFrame.unionAll, [rows.select(*names, *place) for rows in frames]))
         case _:
             return Suspects(None)
 

@@ -77,32 +77,37 @@ windows = st.builds(
 )
 
 
-def histories(*, retracts: bool = False, keys: str = "ab", longest: int = 60) -> st.SearchStrategy[tuple[Epoch, ...]]:
-    """Events out of order, cut into epochs anywhere, with watermarks that rise as they like."""
-    events = st.lists(
-        st.tuples(
-            st.sampled_from([*keys, None]),
-            st.integers(-5, longest),
-            st.one_of(st.none(), st.integers(-3, 3)),
-            st.integers(0, 2**16) if retracts else st.just(0),
-        ),
-        max_size=30,
+Drawn = list[tuple[int, list[tuple[str | None, int, int | None, int]]]]
+
+
+def histories(*, retracts: bool = False) -> st.SearchStrategy[tuple[Epoch, ...]]:
+    """Epochs of events that come out of order, around the time of their epoch; time moves on between epochs."""
+    event = st.tuples(
+        st.sampled_from(["a", "a", "b", None]),
+        st.integers(-35, 12),
+        st.one_of(st.none(), st.integers(-3, 3)),
+        st.integers(0, 2**16) if retracts else st.just(0),
     )
-    cuts = st.lists(st.tuples(st.integers(0, 40), st.integers(-10, 2 * longest)), min_size=1, max_size=8)
-    return st.builds(_history, events, cuts)
+    epoch = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, 25)), st.lists(event, max_size=5))
+    return st.builds(_history, st.lists(epoch, min_size=1, max_size=12))
 
 
-def _history(drawn: list[tuple[str | None, int, int | None, int]], cuts: list[tuple[int, int]]) -> tuple[Epoch, ...]:
-    events = [Event(key, time, value, number) for number, (key, time, value, _) in enumerate(drawn)]
-    for event, (*_, choice) in zip(list(events), drawn, strict=True):
-        if choice % 3 == 1:  # taken back later, at some place behind it
-            at = events.index(event)
-            events.insert(at + 1 + choice % (len(events) - at), replace(event, weight=-1))
-    places = sorted(min(place, len(events)) for place, _ in cuts)
-    marks = sorted(mark for _, mark in cuts)
-    marks = [NO_TIME if mark < 0 else mark for mark in marks]
-    starts, ends = [0, *places[:-1]], [*places[:-1], len(events)]
-    return tuple(Epoch(tuple(events[start:end]), mark) for start, end, mark in zip(starts, ends, marks, strict=True))
+def _history(drawn: Drawn) -> tuple[Epoch, ...]:
+    clock, number = -5, 0
+    epochs: list[Epoch] = []
+    kept: list[Event] = []
+    for moved, events in drawn:
+        clock += moved
+        found = []
+        for key, ahead, value, choice in events:
+            if choice % 3 == 1 and kept:  # an earlier event is taken back
+                found.append(replace(kept.pop(choice % len(kept)), weight=-1))
+                continue
+            kept.append(Event(key, clock + ahead, value, number))
+            found.append(kept[-1])
+            number += 1
+        epochs.append(Epoch(tuple(found), NO_TIME if clock < 0 else clock))
+    return tuple(epochs)
 
 
 def ways() -> st.SearchStrategy[Way]:
