@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COUNTS = "count(*) AS n, sum(v) AS s"
 FIRSTS = """SELECT k, v FROM events QUALIFY row_number() OVER (PARTITION BY k ORDER BY us, partition, "offset") = 1"""
 ANSWERS = (
-    Answer("nothing", "SELECT k, v FROM events WHERE false", filtered="true"),
+    Answer("nobody", "SELECT k, v FROM events WHERE false", filtered="true"),
     Answer("counted_nothing", "SELECT k, count(*) AS n FROM events WHERE false GROUP BY k", filtered="true"),
     Answer("spread", f"SELECT k, {COUNTS} FROM events GROUP BY k"),
     Answer("gathered", f"SELECT k, {COUNTS} FROM events GROUP BY k"),
@@ -59,7 +59,7 @@ def app_of(partitions: int) -> App:
     events = app.topic("events", schema=EVENTS, key="id", time="happened", lateness="20 seconds", partitions=3)
     items = app.table("items", schema=ITEMS, key="id")
     sums = {"n": "count(*)", "s": "sum(v)"}
-    app.view("nothing", events.where("1 = 0").select("k", "v"))
+    app.view("nobody", events.where("1 = 0").select("k", "v"))
     app.view("counted_nothing", events.where("1 = 0").group_by("k").agg(n="count(*)"))
     app.view("spread", events.map(in_three).group_by("k").agg(**sums))
     app.view("gathered", events.map(in_one).group_by("k").agg(**sums))
