@@ -1,0 +1,168 @@
+"""Real processes that run apps: `penstock run` as a user starts it, producers that append meanwhile, and readers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.derive.query import query
+from penstock.log import Log
+from tests.faults.processes import PATIENCE, ROOT, Parent
+
+# Starting Spark takes some ten seconds, on a machine that does nothing else.
+START_PATIENCE = 180.0
+PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
+SCHEMA = "id long, kind string, amount long, at timestamp"
+
+PROGRAM = f'''
+from penstock import App, AppSettings, tumbling
+
+app = App("shop", settings=AppSettings(state_partitions=2, max_rows=2_000))
+events = app.topic("events", schema="{SCHEMA}", key="id", time="at", partitions=2, lateness="1 second")
+app.view("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
+seconds = events.window(tumbling("1 second"), emit="changes")
+app.view("seconds", seconds.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
+app.view("newest", events.latest("kind").select(kind="kind", id="id"))
+app.view("large", events.where("amount > 50").select(id="id", amount="amount"))
+'''
+# What all views must agree on at every moment.
+AGREED = """
+    select (select coalesce(sum(events), 0) from totals) as totals,
+           (select coalesce(sum(events), 0) from seconds) as seconds,
+           (select coalesce(sum(amount), 0) from totals) as amount,
+           (select coalesce(sum(amount), 0) from seconds) as amount_of_seconds,
+           (select coalesce(max(id), -1) from newest) as newest
+"""
+
+
+class RunningApp:
+    """`penstock run` in a process of its own, which prints a JSON document for every epoch."""
+
+    def __init__(self, program: Path, log: Path, *options: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+        self.process = subprocess.Popen(
+            [*PENSTOCK, "run", str(program), "--json", "--log", str(log), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.epochs: list[dict[str, Any]] = []
+        self.stderr = ""
+        self._heard = threading.Condition()
+        self._readers = [threading.Thread(target=self._hear), threading.Thread(target=self._listen)]
+        for reader in self._readers:
+            reader.start()
+
+    def wait_for_epochs(self, count: int) -> None:
+        with self._heard:
+            found = self._heard.wait_for(lambda: len(self.epochs) >= count or self._ended(), START_PATIENCE)
+        assert found, f"no {count} epochs in {START_PATIENCE} seconds"
+        assert len(self.epochs) >= count, f"it ended with {self.process.wait()}: {self.stderr}"
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Wait for its end; the status."""
+        status = self.process.wait(START_PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return status
+
+    def kill(self) -> None:
+        """`kill -9` of the program; its JVM ends by itself some time later, and may still be writing."""
+        self.process.kill()
+        self.ended()
+
+    def _ended(self) -> bool:
+        return self.process.poll() is not None and not self._readers[0].is_alive()
+
+    def _hear(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._heard:
+                self.epochs.append(json.loads(line))
+                self._heard.notify_all()
+        with self._heard:
+            self._heard.notify_all()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.stderr += line
+
+
+def until(condition: Callable[[], bool], app: RunningApp) -> None:
+    """Wait for something that the app does."""
+    deadline = time.monotonic() + START_PATIENCE
+    while not condition():
+        assert app.process.poll() is None, app.stderr
+        assert time.monotonic() < deadline, f"not in {START_PATIENCE} seconds: {app.stderr}"
+        threading.Event().wait(0.02)
+
+
+def run_once(program: Path, log: Path, *options: str) -> RunningApp:
+    app = RunningApp(program, log, "--once", *options)
+    assert app.ended() == 0, app.stderr
+    return app
+
+
+def some_rows(start: int, count: int, *, behind: float = 0.0) -> list[dict[str, Any]]:
+    """Events of now, or of some seconds ago."""
+    now = datetime.now(UTC) - timedelta(seconds=behind)
+    numbers = range(start, start + count)
+    return [{"id": one, "kind": "abc"[one % 3], "amount": one % 100, "at": now} for one in numbers]
+
+
+# -- what children of the nursery do ----------------------------------------------------------------------------------
+
+
+def produce(parent: Parent, root: str, name: str, pause: float) -> None:
+    """Append a few events at a time, some of them late and some from next year, until the parent says something."""
+    stop = threading.Event()
+    threading.Thread(target=lambda: (parent.wait(), stop.set()), daemon=True).start()
+    with Log(root) as log:
+        topic, producer = log.topic("events"), log.producer(name)
+        at = sum(topic.ends().values())
+        for number in itertools.count():
+            rows = some_rows(at, random.randrange(1, 20), behind=random.choice([0, 0, 0, 5]))
+            if number % 10 == 5:
+                rows[0]["at"] += timedelta(days=365)
+            producer.append(topic, rows)
+            at += len(rows)
+            parent.tell("appended", rows=at)
+            if stop.wait(pause):
+                return
+
+
+def look(parent: Parent, views: str) -> None:
+    """Ask all views at once, again and again: they agree, and nothing is ever taken back."""
+    last: tuple[int, int] = (0, 0)
+    looks = 0
+    while True:
+        with query(Path(views), AGREED) as answer:
+            (row,) = list(answer.dicts())
+            epoch = answer.epoch
+        assert row["totals"] == row["seconds"], f"epoch {epoch}: {row}"
+        assert row["amount"] == row["amount_of_seconds"], f"epoch {epoch}: {row}"
+        assert (epoch, row["totals"]) >= last, f"{last} before, then {epoch} with {row}"
+        last = epoch, row["totals"]
+        looks += 1
+        if looks % 50 == 0:
+            parent.tell("looked", looks=looks, epoch=epoch)
