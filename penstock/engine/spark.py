@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+__all__ = ["SparkSession", "session_for", "start_spark"]
+
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {
     "spark.python.unix.domain.socket.enabled": "true",

@@ -240,11 +240,15 @@ def test_functions_and_expressions_may_fail_in_one_epoch(spark: SparkSession) ->
         assert rig.view("answer") == [{"kind": "a", "n": 20.0}]
 
 
-def test_a_function_that_fails_on_everything_stops_the_app(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_fails_on_everything_stops_the_app(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.engine.dead.MOST_HALVED", 2)
     with Rig(app_of(mapped), spark=spark) as rig:
         rig.append("events", noted(*["three"] * 4))
-        with pytest.raises(PenstockError, match="a function of the app fails on more than 2 rows of one epoch") as refused:
+        with pytest.raises(
+            PenstockError, match="a function of the app fails on more than 2 rows of one epoch"
+        ) as refused:
             rig.step()
         assert "three is not a number" in refused.value.message
         assert rig.rows("shop.dead") == []

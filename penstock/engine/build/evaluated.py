@@ -70,14 +70,14 @@ def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
     whole = [name for name in rows.columns if name not in (COUNT, EVENTS)]
     together = job.graph.brought_together(rows, group).groupBy(*map(quoted, whole))
     counted = together.agg(F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
-    return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(counted, group))
+    return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(group))
 
 
 def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
     """The answers of groups that come with all their rows, in place of those they had."""
     by = [*job.keys, *([START, END] if job.windowing else [])]
     found = _answered(job, groups, by)
-    keyed = hashed(found, by, job.graph.share(found, by))
+    keyed = hashed(found, by, job.graph.share(by))
     order = WindowOrder(1, 0, job.windowing.keep) if job.windowing is not None else None
     operator = Replace(job.state("answers"), order, upserts=job.upserts)
     return job.graph.operated(keyed, operator, job.node, answers(keyed, {REVISION: _LONG, WEIGHT: _LONG}))
