@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log: LogOfApp = None) -> None:
     """Say what starting a changed program would do: which views stay, and which are built again from the log.
 
-    Nothing is started and nothing is changed.
+    Nothing is started and nothing is changed. The status is 1 if the program would be refused.
     """
     from penstock.app import load_app
     from penstock.engine.forecast import forecast
@@ -40,6 +40,7 @@ def _document(found: Forecast) -> dict[str, object]:
         "rebuilt": differs.rebuilt,
         "new": differs.new,
         "dropped": differs.dropped,
+        "goes_on_building": found.goes_on,
         "rows_to_read": found.rows,
         "refused": None if found.refused is None else found.refused.message,
     }
@@ -56,6 +57,7 @@ def _lines(name: str, found: Forecast) -> list[str]:
         ("no longer declared, dropped", differs.dropped),
     ]
     lines = [f"{what}: {', '.join(views)}" for what, views in groups if views]
-    if differs.built:
-        lines.append(f"to be read again: {found.rows:,} rows; the views that are kept stand still meanwhile")
+    if differs.built and found.refused is None:
+        what = "still to be read, of what was begun" if found.goes_on else "to be read again"
+        lines.append(f"{what}: {found.rows:,} rows; the views that are kept stand still meanwhile")
     return lines

@@ -33,7 +33,9 @@ def chosen_app(log: Path, app: str | None) -> str:
     if app is None and len(apps) == 1:
         return apps[0]
     if app is None:
-        raise DeclarationError(f"{log}: more than one app has run on this log: {', '.join(apps)}", hint="choose: --app")
+        raise DeclarationError(
+            f"{log}: more than one app has run on this log: {', '.join(apps)}", hint="choose one with --app"
+        )
     if app not in apps:
         from penstock.log.ddl import closest
 

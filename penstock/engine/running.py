@@ -28,6 +28,7 @@ from penstock.engine.failures import FAILURES, reason
 from penstock.engine.planning import Input, Times, rows_in, together
 from penstock.engine.source_read import plan_splits
 from penstock.engine.source_topic import Place
+from penstock.engine.spark import evaluated_in_place
 from penstock.engine.state.run import RunFile
 from penstock.engine.tasks import PROPERTY
 from penstock.engine.versions import source_names
@@ -127,7 +128,9 @@ class Engine:
     def failing(self, work: Work) -> list[dict[str, Any]]:
         """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
         graph = self._probing(work)
-        return self._found(find_failing(graph, self._plan), work, graph.source_tasks)
+        frame = find_failing(graph, self._plan)
+        with evaluated_in_place(self._spark):
+            return [] if frame is None else self._found(frame, work, graph.source_tasks)
 
     def failing_view(self, work: Work) -> flow.View | None:
         """A view that fails also when it is run without the others."""
@@ -187,9 +190,7 @@ class Engine:
             upserted=frozenset(),
         )
 
-    def _found(self, frame: DataFrame | None, work: Work, tasks: int) -> list[dict[str, Any]]:
-        if frame is None:
-            return []
+    def _found(self, frame: DataFrame, work: Work, tasks: int) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._collected(frame, work, tasks)[1].to_pylist()
         return rows
 

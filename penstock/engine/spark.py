@@ -13,8 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-__all__ = ["SparkSession", "session_for", "start_spark"]
-
+_SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -72,6 +71,16 @@ def _printing_to(path: Path | None) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)
+
+
+@contextmanager
+def evaluated_in_place(session: SparkSession) -> Iterator[None]:
+    """Have each expression evaluated where it stands: one that stands twice would else be evaluated before any guard."""
+    session.conf.set(_SHARED_EVALUATION, "false")
+    try:
+        yield
+    finally:
+        session.conf.unset(_SHARED_EVALUATION)
 
 
 def session_for(spark: SparkSession, partitions: int) -> SparkSession:

@@ -67,9 +67,7 @@ def cases() -> list[Any]:
         pytest.param(drop(ps.sliding("1 minute")), two, two + 1, id="sliding"),
         pytest.param(drop(ps.tumbling("1 day", zone="Europe/Berlin")), -14 * HOUR - 1, -14 * HOUR, id="days in Berlin"),
         pytest.param(
-            lambda events: (
-                events.window(minute, late="drop").group_by("kind").agg(n="count(distinct id)", m="sum(amount)")
-            ),
+            lambda events: events.window(minute, late="drop").group_by("kind").agg(n="count(distinct id)", m="sum(amount)"),
             two - 1,
             two,
             id="count(distinct)",
@@ -81,26 +79,18 @@ def cases() -> list[Any]:
             id="any aggregate",
         ),
         pytest.param(
-            lambda events: (
-                events.window(ps.session("1 minute"), late="drop").group_by("kind").agg(n="collect_set(note)")
-            ),
+            lambda events: events.window(ps.session("1 minute"), late="drop").group_by("kind").agg(n="collect_set(note)"),
             two - 61,
             two - 60,
             id="session, any aggregate",
         ),
         pytest.param(lambda events: drop(minute)(events.where("amount > 0")), two - 1, two, id="where"),
         pytest.param(
-            lambda events: drop(minute)(events.select(kind="upper(kind)", at="at", n="amount")),
-            two - 1,
-            two,
-            id="select",
+            lambda events: drop(minute)(events.select(kind="upper(kind)", at="at", n="amount")), two - 1, two, id="select"
         ),
         pytest.param(lambda events: drop(minute)(mapped(events)), two - 1, two, id="map"),
         pytest.param(
-            lambda events: drop(minute)(events.map(narrowed, schema="kind string, at timestamp")),
-            two - 1,
-            two,
-            id="narrow",
+            lambda events: drop(minute)(events.map(narrowed, schema="kind string, at timestamp")), two - 1, two, id="narrow"
         ),
         pytest.param(
             lambda events: drop(minute)(events.where("id < 2").union(events.where("id >= 2"))), two - 1, two, id="union"

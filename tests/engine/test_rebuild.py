@@ -72,9 +72,7 @@ def built(rig: Rig) -> list[tuple[int, bool]]:
 def assert_all_right(rig: Rig, factor: int = 1) -> None:
     expected = asked(rig.log, f"select kind, sum(amount * {factor}) as amount from events group by kind")
     assert shown(rig.view("sums")) == shown(expected)
-    assert shown(rig.view("kinds")) == shown(
-        asked(rig.log, "select kind, count(*) as events from events group by kind")
-    )
+    assert shown(rig.view("kinds")) == shown(asked(rig.log, "select kind, count(*) as events from events group by kind"))
 
 
 def test_the_same_program_reads_nothing_again(rig: Rig) -> None:

@@ -127,7 +127,7 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
 
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
-    columns = [F.col(quoted(name)) for name in by]
+    columns = [hashable(rows, name) for name in by]
     return rows.select(
         "*",
         F.xxhash64(*columns).alias(HASH),
@@ -137,10 +137,10 @@ def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
 
 
 def row_hash(rows: DataFrame, columns: list[str]) -> Column:
-    return F.xxhash64(F.lit(SALT), *(_hashable(rows, name) for name in columns))
+    return F.xxhash64(F.lit(SALT), *(hashable(rows, name) for name in columns))
 
 
-def _hashable(rows: DataFrame, name: str) -> Column:
+def hashable(rows: DataFrame, name: str) -> Column:
     """A column as something that Spark hashes, which maps are not: their entries have no order."""
     column = F.col(quoted(name))
     return F.to_json(F.struct(column)) if has_map(rows.schema[name].dataType) else column

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,7 +21,7 @@ from penstock.engine.build.windows import moment, pane_of, universal
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import GONE
 from penstock.flow import plan as flow
-from penstock.flow.expressions import split_aggregates
+from penstock.flow.expressions import Call, split_aggregates
 
 TOPIC = "_topic"
 STEP = "_step"
@@ -78,7 +79,7 @@ def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
         if isinstance(node, flow.Map) and rows is not None:
             frames.append(_evaluating(rows))
         elif len(given) == 1 and given[0] is not None and not has_place(given[0]):
-            values = [F.expr(one).alias(f"_{place}") for place, one in enumerate(_expressions(node))]
+            values = [one.alias(f"_{place}") for place, one in enumerate(_values(graph.spark, node, given[0]))]
             frames += [_evaluating(given[0].select(*values))] if values else []
     return frames
 
@@ -115,16 +116,16 @@ def needs_everything(plan: flow.Plan) -> Needs:
 
 def _walked(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects], number: int) -> Suspects:
     """The rows behind a node, its expressions guarded."""
-    expressions = list(_expressions(node))
-    given = [found[one] for one in flow.inputs(node)]
-    if not expressions or any(one.rows is None for one in given):
+    given = [found[one].rows for one in flow.inputs(node)]
+    if len(given) != 1 or given[0] is None:
         return _passed(graph, node, found)
-    (before,) = given
-    assert before.rows is not None
-    if not has_place(before.rows):
+    values = list(_values(graph.spark, node, given[0]))
+    if not values:
+        return _passed(graph, node, found)
+    if not has_place(given[0]):
         return Suspects(None)
-    values = [F.expr(one).alias(f"_{place}") for place, one in enumerate(expressions)]
-    checked = before.rows.withColumn(_GUARD, guarded(graph.spark, F.struct(*values)))
+    fields = [value.alias(f"_{place}") for place, value in enumerate(values)]
+    checked = given[0].withColumn(_GUARD, guarded(graph.spark, F.struct(*fields)))
     failed = checked.where(F.col(_GUARD).isNull()).select(*PLACE, F.lit(number).alias(STEP))
     return Suspects(_sound(node, checked.where(F.col(_GUARD).isNotNull())), (failed,))
 
@@ -176,29 +177,40 @@ def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) 
             return Suspects(None)
 
 
-def _expressions(node: flow.Node) -> Iterator[str]:
+def _values(spark: SparkSession, node: flow.Node, rows: DataFrame) -> Iterator[Column]:
     """What a node evaluates on each row."""
     match node:
         case flow.Where():
-            yield node.condition
+            yield F.expr(node.condition)
         case flow.Select():
-            yield from (one.expression for one in node.columns)
+            yield from (F.expr(one.expression) for one in node.columns)
         case flow.Top():
-            yield from (one.expression for one in node.order)
+            yield from (F.expr(one.expression) for one in node.order)
         case flow.Aggregate():
-            yield from (key.expression for key in node.keys)
+            yield from (F.expr(key.expression) for key in node.keys)
             for one in node.aggregates:
                 for call in split_aggregates(one.expression).calls:
-                    yield from call.arguments
+                    yield from _arguments(spark, call, rows)
                     if call.filter is not None:
-                        yield call.filter
+                        yield F.expr(call.filter)
+
+
+def _arguments(spark: SparkSession, call: Call, rows: DataFrame) -> Iterator[Column]:
+    """The arguments of an aggregate as Spark evaluates them: it may have to cast them first."""
+    analysed = rows.groupBy().agg(F.expr(call.text))._jdf.queryExecution().analyzed()
+    children = analysed.aggregateExpressions().head().child().aggregateFunction().children()
+    for place in range(children.size()):
+        yield _column(spark, children.apply(place))
 
 
 def guarded(spark: SparkSession, value: Column) -> Column:
     """The value in a struct, or null where evaluating it fails."""
-    jvm = spark._jvm
-    assert jvm is not None
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(value._jc))
-    made: Column = Column(expressions.column(attempt))
+    assert spark._jvm is not None
+    expression = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(value._jc)
+    return _column(spark, spark._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression))
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    assert spark._jvm is not None
+    made: Column = Column(spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
     return made

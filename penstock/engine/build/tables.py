@@ -32,7 +32,7 @@ from penstock.flow import plan as flow
 DISTINCT_KEEP = 3_600_000_000
 # A ranking without groups has one, which all rows are in.
 _ALL = "_all"
-# Rows that agree in many columns agree in one hash of them.
+# Rows that agree in some columns agree in one hash of them, by which Spark brings them together.
 _KEY = "_key"
 
 
@@ -109,15 +109,15 @@ def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:
 
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
-    names, by = columns_of_rows(rows), [_KEY]
+    names, by = columns_of_rows(rows), list(node.columns)
     rows = rows.select(
         *map(quoted, [*names, *place]),
         moment(node.input.shape).alias(MOMENT),
-        row_hash(rows, list(node.columns)).alias(_KEY),
+        row_hash(rows, by).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
     )
-    together = _counted(graph.brought_together(rows, by))
-    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share(by))
+    together = _counted(graph.brought_together(rows, [_KEY]))
+    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share([_KEY]))
     operator = First(
         graph.state_name(node, "rows"), node.within, DISTINCT_KEEP, tuple(place), grows=not _retracts(node)
     )

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.operators.contract import EVENTS as EVENTS
 from penstock.engine.operators.contract import (
+    EVENTS,
     HASH,
+    REVISION,
     SECOND_HASH,
     Outcome,
     Times,
@@ -26,15 +27,7 @@ from penstock.engine.operators.contract import (
     run_schema,
     weighted,
 )
-from penstock.engine.operators.contract import REVISION as REVISION
-from penstock.engine.operators.windows import (
-    END,
-    WindowOrder,
-    closing,
-    group_order,
-    late_windows,
-    window_expiry,
-)
+from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
 from penstock.engine.state.arrangement import GONE, WHOLE, Adding, Arrangement, Replacing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.combine import Rule

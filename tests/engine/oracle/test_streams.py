@@ -92,7 +92,7 @@ AGGREGATES = (
     ),
     Answer(
         "computed",
-        """SELECT v % 2 AS odd, k IS NULL AS nameless, happened::DATE::VARCHAR AS day,
+        """SELECT v % 2 AS odd, k IS NULL AS nameless, happened::DATE AS day,
         sum(amount) / count(*) AS share, 1 + max(v) - min(v) AS range,
         CASE WHEN count(*) > 3 THEN 'many' ELSE coalesce(min(k), '?') || count(*) END AS text
         FROM events GROUP BY 1, 2, 3""",

@@ -1,0 +1,131 @@
+"""`penstock plan`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import Result
+
+from penstock import AppSettings, Log, TopicSettings
+from penstock.app import load_app
+from penstock.engine.instance import Instance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHOP = """
+from penstock import App, AppSettings
+
+app = App("shop", settings=AppSettings(state_partitions=2, max_rows=10))
+orders = app.topic("orders", schema="id long, country string", key="id")
+"""
+COUNTS = 'app.view("counts", orders.group_by("country").agg(n="count(*)"))\n'
+CHANGED = 'app.view("counts", orders.group_by("country").agg(n="count(id)"))\n'
+IDS = 'app.view("ids", orders.select(id="id"))\n'
+
+
+@pytest.fixture
+def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes the program, with these views."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(*views: str) -> Path:
+        path = tmp_path / "shop.py"
+        path.write_text(SHOP + "".join(views))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def start(folder: Path, spark: SparkSession) -> Callable[..., None]:
+    """Runs the program in this process, for so many epochs at most."""
+
+    def begin(path: Path, epochs: int = 100) -> None:
+        app = load_app(path)
+        with Log(folder) as log, Instance(app.plan, log, app.settings or AppSettings(), spark) as instance:
+            for _ in range(epochs):
+                if instance.step() is None:
+                    break
+
+    return begin
+
+
+def append(folder: Path, count: int, start: int = 0) -> None:
+    with Log(folder) as log:
+        rows = [{"id": number, "country": "DE"} for number in range(start, start + count)]
+        log.topic("orders").append(rows)
+
+
+def test_before_the_first_start_everything_is_to_be_built(
+    run: Callable[..., Result], declare: Callable[..., Path], folder: Path
+) -> None:
+    shown = run("plan", str(declare(COUNTS, IDS)))
+    assert shown.stdout == "app 'shop' has not run on this log: all 2 views are built from the log\n"
+    assert shown.exit_code == 0
+    assert not folder.exists()
+
+
+def test_what_becomes_of_each_view_is_told_and_nothing_is_done(
+    run: Callable[..., Result], declare: Callable[..., Path], start: Callable[..., None], folder: Path
+) -> None:
+    start(declare(COUNTS, IDS), 0)
+    append(folder, 25)
+    start(declare(COUNTS, IDS))
+    assert run("plan", str(declare(COUNTS, IDS))).stdout == "kept as they are: counts, ids\n"
+    told = json.loads(run("plan", str(declare(CHANGED)), "--json").stdout)
+    assert told == {
+        "app": "shop",
+        "first_start": False,
+        "kept": [],
+        "rebuilt": ["counts"],
+        "new": [],
+        "dropped": ["ids"],
+        "goes_on_building": False,
+        "rows_to_read": 25,
+        "refused": None,
+    }
+    lines = run("plan", str(declare(CHANGED, IDS, IDS.replace('"ids"', '"more"')))).stdout.splitlines()
+    assert lines == [
+        "kept as they are: ids",
+        "changed, built again beside the old ones: counts",
+        "new, built from the log: more",
+        "to be read again: 25 rows; the views that are kept stand still meanwhile",
+    ]
+    start(declare(CHANGED, IDS), 1)
+    lines = run("plan", str(declare(CHANGED, IDS))).stdout.splitlines()
+    assert lines[-1] == "still to be read, of what was begun: 15 rows; the views that are kept stand still meanwhile"
+    assert run("plan", str(declare(COUNTS, IDS))).stdout == "kept as they are: counts, ids\n"
+
+
+def test_what_would_be_refused_is_told(
+    run: Callable[..., Result], declare: Callable[..., Path], start: Callable[..., None], folder: Path
+) -> None:
+    settings = TopicSettings(key=("id",), segment_bytes=500, retention_bytes=500)
+    with Log(folder) as log:
+        log.create_topic("orders", "id long, country string", settings=settings)
+    start(declare(COUNTS), 1)
+    for first in range(0, 50, 10):
+        append(folder, 10, first)
+        start(declare(COUNTS))
+    shown = run("plan", str(declare(CHANGED)))
+    assert shown.exit_code == 1
+    assert shown.stdout == "changed, built again beside the old ones: counts\n"
+    assert "error: app 'shop': views are to be built again, but topic 'orders' no longer has the rows" in shown.stderr
+    told = run("plan", str(declare(CHANGED)), "--json")
+    assert "no longer has the rows" in json.loads(told.stdout)["refused"]
+    assert run("plan", str(declare(COUNTS))).exit_code == 0
+
+
+def test_a_topic_that_is_other_than_declared_is_told(
+    run: Callable[..., Result], declare: Callable[..., Path], log: Log
+) -> None:
+    log.create_topic("orders", "id string, country string", key="id")
+    shown = run("plan", str(declare(COUNTS)))
+    assert shown.exit_code == 1
+    assert "topic 'orders': its column 'id' in the log is id string; this app declares id bigint" in shown.stderr

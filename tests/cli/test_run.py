@@ -1,0 +1,139 @@
+"""`penstock run`, in this process and with its session of Spark; processes of its own are in tests/faults."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import Result
+
+from penstock import Log
+from penstock.derive.query import query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHOP = """
+from penstock import App, AppSettings, tumbling
+
+app = App("shop", settings=AppSettings(state_partitions=2, max_rows=10))
+orders = app.topic("orders", schema="id long, country string, placed_at timestamp", time="placed_at")
+app.view("counts", orders.group_by("country").agg(n="count(*)"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_before(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands run in a process of their own, and leave it as they like."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.py"
+    path.write_text(SHOP)
+    return path
+
+
+def counts(folder: Path) -> int:
+    with query(folder / "apps" / "shop" / "views.sqlite", "select sum(n) from counts") as answer:
+        return next(iter(answer))[0] or 0  # type: ignore[return-value]
+
+
+def append(folder: Path, count: int) -> None:
+    with Log(folder) as log:
+        rows = [{"id": number, "country": "DE", "placed_at": "2024-05-01"} for number in range(count)]
+        log.topic("orders").append(rows)
+
+
+def test_once_runs_to_the_present_and_ends(run: Callable[..., Result], shop: Path, folder: Path) -> None:
+    first = run("run", str(shop), "--once", "--log", str(folder))
+    assert first.exit_code == 0, first.stderr
+    assert first.stderr.splitlines()[-1] == "stopped after 0 epochs and 0 rows"
+    append(folder, 25)
+    second = run("run", str(shop), "--once", "--log", str(folder))
+    assert second.stderr.splitlines()[-1] == "stopped after 3 epochs and 25 rows"
+    assert "epoch 1, 10 rows in " in second.stderr
+    assert counts(folder) == 25
+
+
+def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: Path, folder: Path) -> None:
+    run("run", str(shop), "--once", "--log", str(folder))
+    append(folder, 12)
+    shown = run("run", str(shop), "--once", "--json", "--log", str(folder))
+    documents = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(one["epoch"], one["rows"], one["lag"], one["building"]) for one in documents] == [
+        (1, 10, 2, False),
+        (2, 2, 0, False),
+    ]
+    assert documents[1]["watermark"].startswith("2024-05-01")
+    rebuilt = run("run", str(shop), "--once", "--json", "--rebuild", "--log", str(folder))
+    documents = [json.loads(line) for line in rebuilt.stdout.splitlines()]
+    assert [(one["epoch"], one["rows"], one["building"]) for one in documents] == [(3, 10, True), (4, 2, False)]
+    assert counts(folder) == 12
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("", "app 'shop': it declares no views"),
+        (
+            'app.view("v", orders.group_by().agg(n="sum(array(id))"))',
+            "shop.py:6: [DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE]",
+        ),
+        (
+            'app.view("v", orders.map(lambda rows: 1 / 0, schema="id long"))',
+            "shop.py:6: map: the function fails: ZeroDivisionError: division by zero",
+        ),
+        ('app.view("v", orders.map(lambda rows: 3, schema="id long"))', "shop.py:6: map: the function must return"),
+    ],
+)
+def test_what_only_spark_can_find_wrong_is_told_with_the_line_before_anything_is_made(
+    run: Callable[..., Result], shop: Path, folder: Path, program: str, message: str
+) -> None:
+    shop.write_text(SHOP[: SHOP.index('app.view("counts"')] + program)
+    shown = run("run", str(shop), "--once", "--log", str(folder))
+    assert shown.exit_code == 1
+    assert message in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert "java" not in shown.stderr
+    with Log(folder) as log:
+        assert log.topics() == []
+
+
+def test_the_disk_being_full_is_waited_for(
+    run: Callable[..., Result], shop: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.engine.instance import Instance
+    from penstock.errors import UnavailableError
+
+    step, failures = Instance.step, ["disk full", "disk full"]
+
+    def sometimes(self: Instance) -> object:
+        if failures:
+            raise UnavailableError(failures.pop(), hint="make space")
+        return step(self)
+
+    run("run", str(shop), "--once", "--log", str(folder))
+    append(folder, 5)
+    monkeypatch.setattr(Instance, "step", sometimes)
+    monkeypatch.setattr("penstock.engine.runner.TRY_AGAIN_SECONDS", 0.0)
+    shown = run("run", str(shop), "--once", "--log", str(folder))
+    assert shown.exit_code == 0
+    assert shown.stderr.count("waiting: disk full") == 2
+    assert counts(folder) == 5
+    failures += ["disk full"]
+    monkeypatch.setattr("penstock.engine.runner.MOST_SECONDS", -1.0)
+    shown = run("run", str(shop), "--once", "--log", str(folder))
+    assert shown.exit_code == 1
+    assert shown.stderr.splitlines()[-2:] == ["error: disk full", "hint: make space"]
