@@ -49,7 +49,7 @@ def _summed(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFra
     summed = rows.groupBy(*job.key_columns(), *job.pane()).agg(
         *columns, F.sum(weight_of(rows)).cast("long").alias(COUNT), F.count(F.lit(1)).alias(EVENTS)
     )
-    return summed.select("*", job.graph.share(summed, [*job.keys, *([LOCAL] if job.fixed else [])]))
+    return summed.select("*", job.graph.share([*job.keys, *([LOCAL] if job.fixed else [])]))
 
 
 def _over_rows(one: Accumulator) -> Column:
@@ -69,7 +69,7 @@ def _added_up(job: Job, parts: DataFrame, calls: dict[str, Accumulated]) -> Data
     by = [*job.keys, *([START, END] if job.fixed else [])]
     columns = [getattr(F, one.rule)(one.name).cast(one.type).alias(one.name) for one in _accumulators(calls)]
     added = parts.groupBy(*by).agg(*columns, F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
-    return added.select("*", job.graph.share(added, by))
+    return added.select("*", job.graph.share(by))
 
 
 def _distinct(job: Job, rows: DataFrame, name: str, call: Accumulated, like: DataFrame) -> DataFrame:
@@ -84,9 +84,9 @@ def _distinct(job: Job, rows: DataFrame, name: str, call: Accumulated, like: Dat
         windows = in_windows(job, weights)
         where = [one for one in windows.columns if one not in (COUNT, EVENTS)]
         weights = windows.groupBy(*where).agg(F.sum(COUNT).alias(COUNT), F.lit(0).alias(EVENTS))
-        weights = weights.select("*", job.graph.share(weights, where))
+        weights = weights.select("*", job.graph.share(where))
     else:
-        weights = in_windows(job, weights.select("*", job.graph.share(weights, where)))
+        weights = in_windows(job, weights.select("*", job.graph.share(where)))
     keyed = hashed(weights, [*job.group, *values])
     operator = Weigh(job.state(f"distinct{name}"), job.order)
     found = job.graph.operated(keyed, operator, job.node, answers(keyed, {DELTA: _LONG}))
@@ -113,7 +113,7 @@ def accumulated_sessions(job: Job, rows: DataFrame, calls: dict[str, Accumulated
     )
     keys = list(job.keys)
     together = job.graph.brought_together(pieces.drop(_PIECE), keys)
-    keyed = hashed(together, keys, job.graph.share(together, keys))
+    keyed = hashed(together, keys, job.graph.share(keys))
     operator = Sessions(
         state=job.state("sessions"),
         rules={one.name: one.rule for one in accumulators},

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from penstock.engine.build.accumulated import accumulated_groups, accumulated_sessions
 from penstock.engine.build.accumulators import accumulated
 from penstock.engine.build.evaluated import evaluated_frames, evaluated_groups
-from penstock.engine.build.graph import Graph
+from penstock.engine.build.graph import Graph, check_key
 from penstock.engine.build.job import named, taken_apart
 from penstock.engine.operators.contract import WEIGHT
 from penstock.flow import plan as flow
@@ -16,6 +16,7 @@ from penstock.flow import plan as flow
 def aggregate(graph: Graph, rows: DataFrame, node: flow.Aggregate) -> DataFrame:
     """The changes of the groups' answers."""
     job = taken_apart(graph, node)
+    check_key(rows.select(*job.key_columns()), job.keys, f"{node.place}: group_by")
     window = node.windowing.window if node.windowing else None
     if isinstance(window, flow.Sliding):
         return named(job, evaluated_frames(job, rows, window), {})

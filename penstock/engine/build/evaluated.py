@@ -17,6 +17,7 @@ from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HAS
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.replace import Replace
+from penstock.engine.operators.session import reach
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow
@@ -70,26 +71,32 @@ def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
     whole = [name for name in rows.columns if name not in (COUNT, EVENTS)]
     together = job.graph.brought_together(rows, group).groupBy(*map(quoted, whole))
     counted = together.agg(F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
-    return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(counted, group))
+    return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(group))
 
 
 def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
     """The answers of groups that come with all their rows, in place of those they had."""
     by = [*job.keys, *([START, END] if job.windowing else [])]
     found = _answered(job, groups, by)
-    keyed = hashed(found, by, job.graph.share(found, by))
-    order = WindowOrder(1, 0, job.windowing.keep) if job.windowing is not None else None
+    keyed = hashed(found, by, job.graph.share(by))
+    order = WindowOrder(1, 0, _kept_for(job.windowing)) if job.windowing is not None else None
     operator = Replace(job.state("answers"), order, upserts=job.upserts)
     return job.graph.operated(keyed, operator, job.node, answers(keyed, {REVISION: _LONG, WEIGHT: _LONG}))
 
 
+def _kept_for(windowing: flow.Windowing) -> int:
+    """How long after the end of a window its answer may still change: a session as long as an event can join it."""
+    window = windowing.window
+    return windowing.keep + (reach(window.gap) if isinstance(window, flow.Session) else 0)
+
+
 def _answered(job: Job, groups: DataFrame, by: list[str]) -> DataFrame:
     """A row for each group with what its calls give, and whether it has any rows."""
-    texts = {name: weighed(call, groups) for name, call in job.calls.items()}
-    if None in texts.values():
+    texts = {name: text for name, call in job.calls.items() if (text := weighed(call, groups)) is not None}
+    if len(texts) < len(job.calls):
         texts = {name: over_live_rows(call) for name, call in job.calls.items()}
         groups = _repeated(groups)
-    calls = {name: F.expr(text or "").alias(name) for name, text in texts.items()}
+    calls = {name: F.expr(text).alias(name) for name, text in texts.items()}
     live = F.max(F.when(F.expr(LIVE), 1).otherwise(0)).cast("long").alias(COUNT)
     apart = _to_be_apart(job.calls)
     if not apart:

@@ -7,7 +7,7 @@ has in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -60,18 +60,18 @@ class Graph:
         self.states[operator.state] = StateOf(operator.state, node, timed_sources(node))
         given = without(arrow_schema(changes.schema), SHARE)
         run = _in_their_place(operator.state, stateful(operator, given, output))
-        return changes.mapInArrow(run, from_arrow_schema(output))
+        return in_arrow(changes, run, output)
 
     def state_name(self, node: flow.Node, role: str) -> str:
         return f"{type(node).__name__.lower()}-{fingerprint(node)}-{role}"
 
     def brought_together(self, rows: DataFrame, by: list[str]) -> DataFrame:
         """All rows of one key in one partition."""
-        return rows.repartition(self.partitions, *key_of(rows, by))
+        return rows.repartition(self.partitions, *map(quoted, by))
 
-    def share(self, rows: DataFrame, by: list[str]) -> Column:
+    def share(self, by: list[str]) -> Column:
         """Where Spark brings rows that it puts together by these columns: `HashPartitioning` works it out like this."""
-        return F.pmod(F.hash(*key_of(rows, by)), F.lit(self.partitions)).alias(SHARE)
+        return F.pmod(F.hash(*map(quoted, by)), F.lit(self.partitions)).alias(SHARE)
 
     def worked_out_once(self, rows: DataFrame) -> DataFrame:
         """The same rows, evaluated once however many branches read them: Spark runs equal exchanges once.
@@ -125,13 +125,9 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name.startswith("_")]
 
 
-def key_of(rows: DataFrame, names: list[str]) -> list[Column]:
-    return [hashable(rows, name) for name in names]
-
-
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
-    columns = key_of(rows, by)
+    columns = [hashable(rows, name) for name in by]
     return rows.select(
         "*",
         F.xxhash64(*columns).alias(HASH),
@@ -150,6 +146,16 @@ def hashable(rows: DataFrame, name: str) -> Column:
     return F.to_json(F.struct(column)) if has_map(rows.schema[name].dataType) else column
 
 
+def check_key(rows: DataFrame, names: Iterable[str], where: str) -> None:
+    """Refuse keys by which Spark does not put rows together."""
+    for name in names:
+        if has_map(rows.schema[name].dataType):
+            raise DeclarationError(
+                f"{where}: a map cannot be a key; column '{name}' is one",
+                hint=f"use its entries: array_sort(map_entries({name}))",
+            )
+
+
 def has_map(type_: DataType) -> bool:
     match type_:
         case MapType():
@@ -160,6 +166,18 @@ def has_map(type_: DataType) -> bool:
             return any(has_map(one.dataType) for one in type_.fields)
         case _:
             return False
+
+
+def in_arrow(rows: DataFrame, function: InArrow, output: pa.Schema) -> DataFrame:
+    """`mapInArrow` for columns of any name: Spark's own takes a dot for a part of a struct, and no backquotes."""
+    names = rows.columns
+    if all(name.isidentifier() for name in names):
+        return rows.mapInArrow(function, from_arrow_schema(output))
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return rows.toDF(*(f"_{number}" for number in range(len(names)))).mapInArrow(named, from_arrow_schema(output))
 
 
 def weight_of(rows: DataFrame) -> Column:

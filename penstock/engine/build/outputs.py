@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.engine.build.graph import arrow_schema, columns_of_rows, quoted
+from penstock.engine.build.graph import arrow_schema, columns_of_rows, in_arrow, quoted
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
@@ -28,7 +27,7 @@ def output(rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
     changes = rows.select(*names, weight)
     schema = arrow_schema(changes.schema)
     columns = pa.schema([one for one in schema if one.name != WEIGHT])
-    return changes.mapInArrow(_staging(view, schema), from_arrow_schema(STAGED)), columns
+    return in_arrow(changes, _staging(view, schema), STAGED), columns
 
 
 def _staging(view: str, schema: pa.Schema) -> InArrow:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.engine.build.graph import (
     OFFSET,
@@ -19,6 +18,7 @@ from penstock.engine.build.graph import (
     arrow_schema,
     columns_of_rows,
     hidden_of_rows,
+    in_arrow,
     quoted,
 )
 from penstock.engine.build.needs import EVERYTHING, Columns, is_wanted
@@ -100,4 +100,4 @@ def _in_their_epoch(rows: DataFrame) -> DataFrame:
             epochs = pa.array(np.full(batch.num_rows, epoch, dtype=np.int64))
             yield batch.set_column(batch.schema.get_field_index(OFFSET), OFFSET, epochs)
 
-    return rows.mapInArrow(number, from_arrow_schema(schema))
+    return in_arrow(rows, number, schema)

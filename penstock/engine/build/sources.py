@@ -21,7 +21,8 @@ from penstock.engine.build.graph import OFFSET, PARTITION, Graph
 from penstock.engine.observe import ahead_mask, event_times
 from penstock.engine.source_read import evened
 from penstock.engine.source_topic import Place, kept_topic, plain_errors
-from penstock.engine.state.arrangement import GONE, mask
+from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.rows import mask
 from penstock.engine.tasks import Assignment, InArrow, assignment, report
 from penstock.flow import plan as flow
 from penstock.log import Batch

@@ -13,6 +13,7 @@ from penstock.engine.build.graph import (
     PARTITION,
     Graph,
     arrow_schema,
+    check_key,
     columns_of_rows,
     hashed,
     quoted,
@@ -31,6 +32,8 @@ from penstock.flow import plan as flow
 DISTINCT_KEEP = 3_600_000_000
 # A ranking without groups has one, which all rows are in.
 _ALL = "_all"
+# Rows that agree in some columns agree in one hash of them, by which Spark brings them together.
+_KEY = "_key"
 
 
 def changelog(graph: Graph, rows: DataFrame, node: flow.Changelog) -> DataFrame:
@@ -47,8 +50,9 @@ def latest(graph: Graph, rows: DataFrame, node: flow.Latest) -> DataFrame:
 
 
 def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...], order: tuple[str, ...]) -> DataFrame:
+    check_key(rows, key, f"{node.place}")
     together = graph.brought_together(rows, list(key))
-    keyed = hashed(together, list(key), graph.share(together, list(key)))
+    keyed = hashed(together, list(key), graph.share(list(key)))
     operator = Newest(graph.state_name(node, "rows"), upserts=node in graph.upserted, order=order)
     columns = [one for one in arrow_schema(keyed.schema) if not one.name.startswith("_")]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
@@ -80,9 +84,10 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
         *([] if ranking.per else [F.lit(0).alias(_ALL)]),
         weight_of(rows).cast("long").alias(COUNT),
     )
+    check_key(rows, per, f"{node.place}: top")
     rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
     together = _counted(graph.brought_together(rows, per))
-    keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(together, per))
+    keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(per))
     by = tuple((f"{name}{part}", one.descending) for name, one in sorting.items() for part in ("_kind", ""))
     operator = Rank(
         graph.state_name(node, "rows"), ranking.count, by, ranking.ties == "keep", grows=not _retracts(node)
@@ -108,10 +113,11 @@ def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     rows = rows.select(
         *map(quoted, [*names, *place]),
         moment(node.input.shape).alias(MOMENT),
+        row_hash(rows, by).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
     )
-    together = _counted(graph.brought_together(rows, by))
-    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share(together, by))
+    together = _counted(graph.brought_together(rows, [_KEY]))
+    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share([_KEY]))
     operator = First(
         graph.state_name(node, "rows"), node.within, DISTINCT_KEEP, tuple(place), grows=not _retracts(node)
     )

@@ -13,11 +13,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from penstock.engine.operators.regroup import TIMES
 from penstock.flow.expressions import Call
+from penstock.flow.sql import tokens_of
 
 LIVE = f"{TIMES} > 0"
 # Where a condition of a call can be put: at the end, but before what says whether nulls count.
 _NULLS = re.compile(r"\b(ignore|respect)\s+nulls\s*$", re.IGNORECASE)
-_FILTER = re.compile(r"\bfilter\s*\(\s*where\b", re.IGNORECASE)
 # To these a row says the same however often it is there.
 _SETS = "any approx_count_distinct bit_and bit_or bool_and bool_or collect_set every hll_sketch_agg max min some"
 _ONCE_IS_ENOUGH = frozenset(_SETS.split())
@@ -46,11 +46,18 @@ def weighed(call: Call, rows: DataFrame) -> str | None:
 def over_live_rows(call: Call) -> str:
     """The call over rows that are there, and not over those that only say that their group was touched."""
     if call.filter is not None:
-        at = list(_FILTER.finditer(call.text))[-1].end()
+        at = _where(call.text)
         return call.text[:at] + call.text[at:].replace(call.filter, f"({call.filter}) AND {LIVE}", 1)
     nulls = _NULLS.search(call.text)
     end = nulls.start() if nulls else len(call.text)
     return f"{call.text[:end]} FILTER (WHERE {LIVE}) {call.text[end:]}"
+
+
+def _where(text: str) -> int:
+    """Where in a call the condition of its filter begins."""
+    tokens = tokens_of(text)
+    words = [token.word for token in tokens]
+    return [tokens[at].end for at in range(2, len(words)) if words[at - 2 : at + 1] == ["filter", "(", "where"]][-1]
 
 
 def _only(call: Call) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.operators.contract import EVENTS as EVENTS
 from penstock.engine.operators.contract import (
+    EVENTS,
     HASH,
+    REVISION,
     SECOND_HASH,
     Outcome,
     Times,
@@ -26,19 +27,10 @@ from penstock.engine.operators.contract import (
     run_schema,
     weighted,
 )
-from penstock.engine.operators.contract import REVISION as REVISION
-from penstock.engine.operators.windows import (
-    END,
-    WindowOrder,
-    closes,
-    closing,
-    group_order,
-    late_windows,
-    window_expiry,
-)
+from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
 from penstock.engine.state.arrangement import GONE, WHOLE, Adding, Arrangement, Replacing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.combine import Rule, inexact
+from penstock.engine.state.combine import Rule
 from penstock.engine.state.rows import Numbers, integers, picked, stacked, with_columns
 from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import Mask
@@ -98,14 +90,8 @@ class Accumulate:
         corrected, output, counts["corrected"] = self._changed(picked(part, closed), arrangement, times)
         still_open = picked(part, ~closed)
         answers = closing(self.window, arrangement.with_run(Run(still_open)), times).batch
-        run = [corrected, still_open]
-        if self._inexact(part.schema):
-            whole = with_columns(answers, {WHOLE: np.ones(answers.num_rows, dtype=np.bool_)})
-            run = [corrected, picked(still_open, ~closes(still_open, times)), whole]
-        return Outcome([*output, weighted(answers, 1)], sorted_run(stacked(run, part.schema)), counts)
-
-    def _inexact(self, schema: pa.Schema) -> bool:
-        return any(inexact(rule, schema.field(name).type) for name, rule in self.rules.items())
+        run = sorted_run(stacked([corrected, still_open], part.schema))
+        return Outcome([*output, weighted(answers, 1)], run, counts)
 
     def _changed(
         self, part: pa.RecordBatch, arrangement: Arrangement, times: Times

@@ -151,9 +151,13 @@ class Arrangement:
         return self._living(self._folded(parts))
 
     def _folded(self, parts: Sequence[pa.RecordBatch]) -> Run:
-        """Parts of runs, oldest first, as one run."""
+        """Parts of runs, oldest first, as one run.
+
+        It begins with the newest, which are small, so that large ones are copied once; and since merging does the same
+        with the newest runs, sums of doubles come out the same to the last digit, whatever was merged in between.
+        """
         folded = Run(nulls(self.schema, 0))
-        for part in reversed(parts):  # newer runs are smaller, and what is small is copied more often
+        for part in reversed(parts):
             folded = self.kind.merged(Run(part), folded)
         return folded
 

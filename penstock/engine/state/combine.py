@@ -82,11 +82,6 @@ def _fits(one: int | Decimal, other: int | Decimal, type_: pa.DataType) -> bool:
     return bool(-most <= one + other < most)
 
 
-def inexact(rule: Rule, type_: pa.DataType) -> bool:
-    """Whether the result depends on which values are put together first."""
-    return rule == "sum" and pa.types.is_floating(type_)
-
-
 def folded(rows: pa.RecordBatch, begins: Mask, both: Together) -> pa.RecordBatch:
     """One row for each stretch of rows, of which `begins` marks the first: neighbours are joined until one is left."""
     while not begins.all():

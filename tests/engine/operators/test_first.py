@@ -14,6 +14,7 @@ from penstock.engine.operators.first import First
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from tests.engine.operators.evaluating import counted
 from tests.engine.operators.stepping import (
+    NO_TIME,
     Answers,
     Epoch,
     Event,
@@ -95,6 +96,19 @@ def test_another_row_becomes_the_first_when_it_is_taken_back(
     stepper = run(epochs, way, within, keep, grows=False)
     events = accepted(epochs, lambda event, before: within is not None and event.time + keep <= before)
     assert stepper.answers == expected(living(events), within)
+
+
+@given(ways(), st.sampled_from([2, 7, 20]), keeps, st.data())
+def test_a_row_that_is_not_late_is_left_out_for_one_that_came_long_before(
+    way: Way, within: int, keep: int, data: st.DataObject
+) -> None:
+    mark = data.draw(st.integers(60, 80))
+    time = data.draw(st.integers(mark - keep, mark))
+    first = Event("a", data.draw(st.integers(time - within, time)), 1, 0)
+    quiet = [Epoch((Event("b", 1000 * number, 1, number),), mark) for number in range(1, 4)]
+    epochs = [Epoch((first,), NO_TIME), *quiet, Epoch((Event("a", time, 2, 9),), mark)]
+    events = accepted(epochs, lambda event, before: event.time + keep <= before)
+    assert run(epochs, way, within, keep, grows=True).answers == expected(events, within)
 
 
 @given(histories(retracts=True), ways(), withins)

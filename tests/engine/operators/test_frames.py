@@ -19,6 +19,7 @@ from penstock.engine.operators.windows import END, START
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, evaluated, replacing, sorted_values, timed_rows
 from tests.engine.operators.stepping import (
+    NO_TIME,
     Answers,
     Epoch,
     Event,
@@ -99,6 +100,21 @@ def test_windows_are_evaluated_over_all_events_that_were_not_late(
     came = sum(len(epoch.events) for epoch in epochs)
     assert kept.counts["events"] == came
     assert kept.counts["late"] == came - len(events)
+
+
+@given(ways(), shapes, lengths, keeps, st.booleans(), st.data())
+def test_an_event_that_is_not_late_finds_the_events_that_came_long_before(
+    way: Way, shape: Shape, length: int, keep: int, final: bool, data: st.DataObject
+) -> None:
+    mark = data.draw(st.integers(60, 80))
+    reached = 2 * length if shape == "session" else 0
+    time = data.draw(st.integers(mark - reached - keep, mark))
+    first = Event("a", data.draw(st.integers(time - length + 1, time)), 1, 0)
+    quiet = [Epoch((Event("b", 1000 + number, 1, number),), mark) for number in range(3)]
+    epochs = [Epoch((first,), NO_TIME), *quiet, Epoch((Event("a", time, 2, 9),), mark)]
+    _, answers = run(epochs, way, shape, length, keep, final=final)
+    events = not_late(epochs, shape, length, keep)
+    assert answers.seen(REVISION) == expected(events, shape, length, mark if final else None)
 
 
 @given(histories(retracts=True), ways(), shapes, lengths, st.booleans())

@@ -120,6 +120,20 @@ def test_a_session_that_lasts_longer_than_sessions_are_kept_stays_whole(way: Way
     assert stepper.answers == Counter({("a", 0, 297 + 10, len(events), len(events), 1, 1, 0): 1})
 
 
+@given(ways(), gaps, keeps, st.booleans(), st.data())
+def test_an_event_that_is_not_late_joins_a_session_that_ended_long_before(
+    way: Way, gap: int, keep: int, final: bool, data: st.DataObject
+) -> None:
+    mark = data.draw(st.integers(60, 80))
+    time = data.draw(st.integers(mark - 2 * gap - keep, mark))
+    first = Event("a", data.draw(st.integers(time - gap + 1, time)), 1, 0)
+    quiet = [Epoch((Event("b", 1000 + number, 1, number),), mark) for number in range(3)]
+    epochs = [Epoch((first,), NO_TIME), *quiet, Epoch((Event("a", time, 2, 9),), mark)]
+    stepper = run(epochs, way, gap, keep, final=final)
+    events = accepted(epochs, lambda event, before: late_for_session(event, before, gap, keep))
+    assert stepper.seen(REVISION) == expected(events, gap, mark if final else None)
+
+
 @given(histories(), ways(), gaps, st.booleans())
 def test_the_sessions_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], way: Way, gap: int, final: bool

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.app import App
 from penstock.flow.settings import AppSettings
-from penstock.flow.windows import session, tumbling
+from penstock.flow.windows import hopping, session, sliding, tumbling
 from penstock.testing import Crash, Rig
 from tests.engine.oracle.answers import Answer, check
 from tests.engine.oracle.play import EVENTS, SECOND, Play, Script, declared, examples, scripts
@@ -78,6 +78,59 @@ def test_views_on_views_equal_the_query_over_all_events(spark: SparkSession, scr
         play = Play(rig)
         play.all(script)
         check(play, ANSWERS)
+
+
+TAKEN_BACK = (
+    Answer(
+        "first_hops",
+        f"""SELECT m AS window_start, count(*) AS n, sum(v) AS s, count(DISTINCT k) AS d FROM (
+            SELECT *, floored(us, {MINUTE}, 0) - {MINUTE} * number AS m
+            FROM ({_FIRSTS}), range(3) AS numbers(number)) GROUP BY 1""",
+        shown="SELECT window_start, n, s, d FROM first_hops",
+    ),
+    Answer(
+        "first_slid",
+        f"""SELECT m.k, m.us AS window_end, count(*) AS n, sum(e.v) AS s
+        FROM (SELECT DISTINCT k, us FROM ({_FIRSTS})) AS m JOIN ({_FIRSTS}) AS e
+          ON m.k IS NOT DISTINCT FROM e.k AND e.us > m.us - {MINUTE} AND e.us <= m.us GROUP BY 1, 2""",
+        shown="SELECT k, window_end, n, s FROM first_slid",
+    ),
+    Answer(
+        "first_visits",
+        _VISITS.replace("FROM events", f"FROM ({_FIRSTS})"),
+        shown="SELECT k, window_start AS began, window_end AS ended, n FROM first_visits",
+    ),
+    Answer(
+        "first_newest",
+        f"""SELECT k, v FROM ({_FIRSTS})
+        QUALIFY row_number() OVER (PARTITION BY k ORDER BY us DESC, v DESC NULLS LAST) = 1""",
+    ),
+)
+
+
+def taken_back_app(max_rows: int) -> App:
+    app, events, _ = declared(max_rows=max_rows)
+    firsts = events.distinct("k", "v")
+    hops = firsts.window(hopping("3 minutes", "1 minute"), keep="1 day").group_by()
+    app.view("first_hops", hops.agg(n="count(*)", s="sum(v)", d="count(distinct k)"))
+    slid = firsts.window(sliding("1 minute"), keep="1 day").group_by("k")
+    app.view("first_slid", slid.agg(n="count(*)", s="sum(v)"))
+    visits = firsts.window(session("1 minute"), emit="changes", keep="1 day").group_by("k")
+    app.view("first_visits", visits.agg(n="count(*)"))
+    best = firsts.top(1, by="happened desc, v desc", per=["k"])
+    app.view("first_newest", best.select("k", "v"))
+    return app
+
+
+@examples(2)
+@given(script=scripts(), max_rows=st.sampled_from([13, 1_000_000]))
+def test_windows_over_rows_that_are_taken_back_equal_the_query_over_all_events(
+    spark: SparkSession, script: Script, max_rows: int
+) -> None:
+    with Rig(taken_back_app(max_rows), spark=spark) as rig:
+        play = Play(rig)
+        play.all(script)
+        check(play, TAKEN_BACK)
 
 
 def test_a_node_that_several_views_read_is_worked_out_once(spark: SparkSession) -> None:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 COUNTS = "count(*) AS n, sum(v) AS s"
 FIRSTS = """SELECT k, v FROM events QUALIFY row_number() OVER (PARTITION BY k ORDER BY us, partition, "offset") = 1"""
 ANSWERS = (
-    Answer("nobody", "SELECT k, v FROM events WHERE false", filtered="true"),
-    Answer("counted_nothing", "SELECT k, count(*) AS n FROM events WHERE false GROUP BY k", filtered="true"),
+    Answer("empty", "SELECT k, v FROM events WHERE false", filtered="true"),
+    Answer("counted_empty", "SELECT k, count(*) AS n FROM events WHERE false GROUP BY k", filtered="true"),
     Answer("spread", f"SELECT k, {COUNTS} FROM events GROUP BY k"),
     Answer("gathered", f"SELECT k, {COUNTS} FROM events GROUP BY k"),
     Answer("keyed", f"SELECT k, {COUNTS} FROM events GROUP BY k"),
+    Answer("chosen", "SELECT k, sum(v + 1) AS s FROM events GROUP BY k"),
     Answer("constant", f"SELECT 'x' AS c, k, k AS again, {COUNTS} FROM events GROUP BY k"),
     Answer("mixed", f"SELECT k, {COUNTS} FROM ({FIRSTS} UNION ALL SELECT k, v FROM events) GROUP BY k", late=None),
     Answer("plain", f"{FIRSTS} UNION ALL SELECT k, v FROM events", late=None),
@@ -59,11 +60,13 @@ def app_of(partitions: int) -> App:
     events = app.topic("events", schema=EVENTS, key="id", time="happened", lateness="20 seconds", partitions=3)
     items = app.table("items", schema=ITEMS, key="id")
     sums = {"n": "count(*)", "s": "sum(v)"}
-    app.view("nobody", events.where("1 = 0").select("k", "v"))
-    app.view("counted_nothing", events.where("1 = 0").group_by("k").agg(n="count(*)"))
+    app.view("empty", events.where("1 = 0").select("k", "v"))
+    app.view("counted_empty", events.where("1 = 0").group_by("k").agg(n="count(*)"))
     app.view("spread", events.map(in_three).group_by("k").agg(**sums))
     app.view("gathered", events.map(in_one).group_by("k").agg(**sums))
     app.view("keyed", events.map(in_five_by_key).group_by("k").agg(**sums))
+    chosen = events.select("id", "k", w="v + 1", unused="price * 2").where("k is null or k is not null")
+    app.view("chosen", chosen.group_by("k").agg(s="sum(w)"))
     app.view("constant", events.group_by("k", c="'x'", again="k").agg(**sums))
     firsts = events.distinct("k").select("k", "v")
     some = events.map(in_three).select("k", "v")
@@ -85,5 +88,5 @@ def test_rows_find_the_state_of_their_key(
         monkeypatch.setattr(running, "SMALL_ROWS", 3)
     with Rig(app_of(partitions), spark=spark) as rig:
         play = Play(rig)
-        play.all(Script(seed=1, least=2, most=2))
+        play.all(Script(seed=4, least=3, most=3))
         check(play, ANSWERS)

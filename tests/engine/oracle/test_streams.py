@@ -88,13 +88,14 @@ AGGREGATES = (
         sum(amount) AS total, round(avg(amount), 6) AS mean, min(price) AS low, max(price) AS high, sum(price) AS paid,
         count(DISTINCT v) AS d, count(DISTINCT v) FILTER (WHERE v > 0) AS positive,
         sum(v) FILTER (WHERE price > 0) AS some, count(*) FILTER (WHERE v > 2) AS big, max(happened) AS newest,
-        min(k) AS same FROM events GROUP BY k""",
+        min(k) AS same, count(DISTINCT amount) AS about FROM events GROUP BY k""",
     ),
     Answer(
         "computed",
-        """SELECT v % 2 AS odd, k IS NULL AS nameless, sum(amount) / count(*) AS share, 1 + max(v) - min(v) AS range,
+        """SELECT v % 2 AS odd, k IS NULL AS nameless, happened::DATE AS day,
+        sum(amount) / count(*) AS share, 1 + max(v) - min(v) AS range,
         CASE WHEN count(*) > 3 THEN 'many' ELSE coalesce(min(k), '?') || count(*) END AS text
-        FROM events GROUP BY 1, 2""",
+        FROM events GROUP BY 1, 2, 3""",
     ),
     Answer(
         "by_price",
@@ -111,8 +112,20 @@ AGGREGATES = (
         FROM events GROUP BY k""",
     ),
     Answer(
+        "weighed",
+        """SELECT k, quantile_cont(v, 0.5) AS middle, median(v) AS half,
+        quantile_cont(v, 0.25) FILTER (WHERE v > 0) AS low, count(*) AS n,
+        count(v) FILTER (WHERE price > 0) AS c, sum(v) AS s, max(price) AS high, count(DISTINCT v) AS d,
+        coalesce(list(DISTINCT v) FILTER (WHERE v IS NOT NULL), []) AS each_v FROM events GROUP BY k""",
+    ),
+    Answer(
+        "wide",
+        """SELECT k, sum(amount) AS total, round(avg(amount), 6) AS mean, round(avg(amount), 14) AS fine
+        FROM events GROUP BY k""",
+    ),
+    Answer(
         "estimated",
-        "SELECT k, count(DISTINCT v) AS sketched, count(DISTINCT v) AS d FROM events GROUP BY k",
+        "SELECT k, count(DISTINCT v) AS sketched FROM events GROUP BY k",
     ),
 )
 
@@ -138,9 +151,10 @@ def aggregates_app(max_rows: int) -> App:
         "big": "count_if(v > 2)",
         "newest": "max(happened)",
         "same": "min(k)",
+        "about": "approx_count_distinct(amount, 0.01)",
     }
     app.view("added", events.group_by("k").agg(**added))
-    computed = events.group_by(odd="v % 2", nameless="k is null")
+    computed = events.group_by(odd="v % 2", nameless="k is null", day="date(happened)")
     text = "case when count(*) > 3 then 'many' else coalesce(min(k), '?') || count(*) end"
     app.view("computed", computed.agg(share="sum(amount) / count(*)", range="1 + max(v) - min(v)", text=text))
     app.view("by_price", events.group_by("price").agg(n="count(*)", s="sum(v)"))
@@ -157,8 +171,25 @@ def aggregates_app(max_rows: int) -> App:
         "e": "count(distinct amount)",
     }
     app.view("evaluated", events.group_by("k").agg(**evaluated))
+    weighed = {
+        "middle": "percentile(v, 0.5)",
+        "half": "median(v)",
+        "low": "percentile(v, 0.25) filter (where v > 0)",
+        "n": "count(*)",
+        "c": "count(v) filter (where price > 0)",
+        "s": "sum(v)",
+        "high": "max(price)",
+        "d": "count(distinct v)",
+        "each_v": "collect_set(v)",
+    }
+    app.view("weighed", events.group_by("k").agg(**weighed))
+    wide = "cast(amount as decimal(38,10))"
+    app.view(
+        "wide",
+        events.group_by("k").agg(total=f"sum({wide})", mean="avg(cast(amount as decimal(30,2)))", fine=f"avg({wide})"),
+    )
     sketched = "hll_sketch_estimate(hll_sketch_agg(v)) * min(1)"
-    app.view("estimated", events.group_by("k").agg(sketched=sketched, d="approx_count_distinct(v)"))
+    app.view("estimated", events.group_by("k").agg(sketched=sketched))
     return app
 
 

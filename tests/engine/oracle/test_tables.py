@@ -38,6 +38,13 @@ ANSWERS = (
         FROM items GROUP BY k""",
     ),
     of_items(
+        "weighed",
+        """SELECT k, quantile_cont(v, 0.5) AS middle, median(v) AS half,
+        quantile_cont(v, 0.25) FILTER (WHERE v > 0) AS low, count(*) AS n,
+        count(v) FILTER (WHERE price > 0) AS c, sum(v) AS s, max(price) AS high, count(DISTINCT v) AS d,
+        coalesce(list(DISTINCT v) FILTER (WHERE v IS NOT NULL), []) AS each_v FROM items GROUP BY k""",
+    ),
+    of_items(
         "best",
         """SELECT id, k, v, amount, price, row_number() OVER (
             PARTITION BY k ORDER BY v DESC NULLS LAST, id) AS rank FROM items QUALIFY rank <= 2""",
@@ -47,6 +54,11 @@ ANSWERS = (
         "moved",
         "SELECT id, k, v, count(*) AS n FROM items GROUP BY ALL",
         "SELECT * FROM moved WHERE n <> 0",
+    ),
+    of_items(
+        "last_changes",
+        "SELECT id, k, v FROM items",
+        "SELECT id, k, v FROM last_changes WHERE change = 'added'",
     ),
     of_items(
         "sizes",
@@ -93,10 +105,23 @@ def app_of(max_rows: int) -> App:
         "some": "sum(v) filter (where price > 0)",
     }
     app.view("evaluated", items.group_by("k").agg(**evaluated))
+    weighed = {
+        "middle": "percentile(v, 0.5)",
+        "half": "median(v)",
+        "low": "percentile(v, 0.25) filter (where v > 0)",
+        "n": "count(*)",
+        "c": "count(v) filter (where price > 0)",
+        "s": "sum(v)",
+        "high": "max(price)",
+        "d": "count(distinct v)",
+        "each_v": "collect_set(v)",
+    }
+    app.view("weighed", items.group_by("k").agg(**weighed))
     app.view("best", items.top(2, by="v desc, id", per=["k"]))
     app.view("tied", items.select("v").top(2, by="v", ties="keep"))
     signed = "sum(case when change = 'added' then 1 else -1 end)"
     app.view("moved", items.select("id", "k", "v").changes().group_by("id", "k", "v").agg(n=signed))
+    app.view("last_changes", items.changes().latest("id"))
     groups = items.group_by("k").agg(n="count(*)", s="sum(v)")
     app.view("sizes", groups.group_by("n").agg(groups="count(*)", most="max(s)"))
     counted = events.group_by("k").agg(n="count(*)").select("k", x="n * 100")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,3 +141,21 @@ def test_sliding_windows_and_sessions_equal_the_query_over_all_events_in_time(
     spark: SparkSession, script: Script, max_rows: int
 ) -> None:
     play(moving_app(max_rows), script, MOVING, spark)
+
+
+@pytest.mark.parametrize("aggregate", ["count(*)", "cardinality(collect_list(id))"])
+def test_a_session_that_an_event_joins_is_replaced_though_it_was_final(spark: SparkSession, aggregate: str) -> None:
+    """Events are late by whole pieces of time: the second one of `a` is not, though its session has ended."""
+    app, events, _ = declared()
+    visits = events.window(session("1 minute"), late="drop").group_by("k").agg(n=aggregate)
+    app.view("visits", visits.select("k", "window_start", "window_end", "n"))
+    with Rig(app, spark=spark) as rig:
+        for k, seconds in [("a", 0), ("b", 111), ("c", 111), ("d", 111), ("a", 59)]:
+            rig.append("events", [{"id": 1, "k": k, "happened": rig.now + timedelta(seconds=seconds)}], producer="one")
+            rig.run()
+        assert rig.query("SELECT * FROM visits WHERE k = 'a'") == []  # it has not ended any more
+        rig.advance("1 day")
+        rig.run()
+        rows = rig.query("SELECT * FROM visits WHERE k = 'a'")
+        ends = rig.now - timedelta(days=1) + timedelta(seconds=119)
+        assert [(row["n"], row["window_end"]) for row in rows] == [(2, ends)]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.state.arrangement import Adding
-from penstock.engine.state.combine import Rule, folded, inexact, rejoined, together
+from penstock.engine.state.combine import Rule, folded, rejoined, together
 from penstock.errors import RowError
 
 INTEGERS = st.one_of(st.none(), st.integers(-(2**62), 2**62 - 1))
@@ -70,12 +70,6 @@ def test_the_values_that_were_too_large_are_named() -> None:
 
 def test_the_least_number_of_all_can_be_reached() -> None:
     assert combined("sum", pa.int64(), -(2**63) + 1, -1) == -(2**63)
-
-
-def test_only_sums_of_fractions_depend_on_what_is_added_first() -> None:
-    assert inexact("sum", pa.float64())
-    assert not inexact("max", pa.float64())
-    assert not inexact("sum", pa.decimal128(38, 2))
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=9), max_size=6))

@@ -1,0 +1,53 @@
+"""Rows that came to a task with the state of other rows are refused, before they are added to it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from penstock.engine.build import graph
+from penstock.engine.build.graph import SHARE, Graph, Needs, in_arrow
+from penstock.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def _task_one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "assignment", lambda: SimpleNamespace(partitions=2))
+    monkeypatch.setattr(graph, "state_partition", lambda partitions: 1)
+
+
+def batch(*shares: int) -> pa.RecordBatch:
+    return pa.record_batch({"k": list(range(len(shares))), SHARE: pa.array(shares, pa.int32())})
+
+
+def test_rows_in_their_place_go_on_without_saying_where_it_is() -> None:
+    run = graph._in_their_place("sums", lambda batches: batches)
+    (found,) = run(iter([batch(1, 1)]))
+    assert found.to_pydict() == {"k": [0, 1]}
+
+
+def test_rows_of_another_partition_are_refused() -> None:
+    run = graph._in_their_place("sums", lambda batches: batches)
+    with pytest.raises(DeclarationError, match="state sums: task 1 got 1 rows of others, such as 0"):
+        list(run(iter([batch(1, 1), batch(1, 0)])))
+
+
+def test_spark_brings_rows_where_their_share_says(spark: SparkSession) -> None:
+    made = Graph(spark, 5, 5, Needs({}, frozenset()), frozenset(), frozenset())
+    rows = spark.createDataFrame([(n, None if n % 7 == 0 else str(n)) for n in range(100)], "a int, `b c` string")
+    together = made.brought_together(rows, ["a", "b c"])
+    found = together.selectExpr("spark_partition_id() AS task", "*").select("task", made.share(["a", "b c"])).collect()
+    assert {row["task"] == row[SHARE] for row in found} == {True}
+
+
+def test_columns_of_any_name_go_through_arrow(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 2)], "`a.b` int, `c``d` int")
+    output = pa.schema([("a.b", pa.int32()), ("c`d", pa.int32())])
+    found = in_arrow(rows, lambda batches: batches, output)
+    assert [row.asDict() for row in found.collect()] == [{"a.b": 1, "c`d": 2}]

@@ -1,0 +1,89 @@
+"""The rig: an app stepped by hand, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.app import App
+from penstock.flow.settings import AppSettings
+from penstock.flow.windows import tumbling
+from penstock.testing import Crash, Rig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def shop(max_rows: int = 1_000_000) -> App:
+    app = App("shop", settings=AppSettings(max_rows=max_rows))
+    orders = app.topic("orders", schema="id bigint, amount bigint, placed timestamp", key="id", time="placed")
+    app.view("minutes", orders.window(tumbling("1 minute")).group_by().agg(n="count(*)", total="sum(amount)"))
+    app.view("large", orders.where("amount > 3").select("id"))
+    customers = app.table("customers", schema="id bigint, name string", key="id")
+    app.view("names", customers.select("id", "name"))
+    return app
+
+
+def test_an_app_moves_only_when_the_test_says_so(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        rig.append("orders", [{"id": 1, "amount": 5, "placed": "2024-05-01 12:00:10"}])
+        assert rig.view("large") == []
+        progress = rig.step()
+        assert progress is not None
+        assert progress.rows == 1
+        assert rig.view("large") == [{"id": 1}]
+        assert rig.step() is None
+        assert rig.view("minutes") == []
+        rig.advance("5 minutes")
+        assert rig.run() == 1
+        assert [(row["n"], row["total"]) for row in rig.view("minutes")] == [(1, 5)]
+        assert rig.query("SELECT total FROM minutes WHERE n = ?", [1]) == [{"total": 5}]
+
+
+def test_the_books_and_positions_can_be_seen(spark: SparkSession) -> None:
+    with Rig(shop(max_rows=2), spark=spark) as rig:
+        assert rig.positions("orders") == {}
+        assert rig.watermark("orders") is None
+        for number in range(5):
+            rig.append("orders", [{"id": number, "amount": number, "placed": rig.now}], producer=f"till-{number % 2}")
+        assert rig.run() == 3
+        assert rig.positions("orders") == {0: 5}
+        assert rig.watermark("orders") == rig.now
+        account = rig.account("large")
+        assert (account.came, account.counted, account.filtered) == (5, 1, 4)
+        assert len(rig.rows("orders")) == 5
+        assert rig.rows("shop.dead") == []
+
+
+def test_rows_of_a_table_can_be_deleted(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        rig.append("customers", [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}])
+        rig.append("customers", [{"id": 1}], deleted=True)
+        rig.run()
+        assert rig.view("names") == [{"id": 2, "name": "Grace"}]
+
+
+@pytest.mark.parametrize("step", ["plan", "run", "publish", "commit"])
+def test_a_crash_happens_where_it_was_asked_for_and_the_next_instance_goes_on(spark: SparkSession, step: str) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        rig.append("orders", [{"id": 1, "amount": 5, "placed": rig.now}])
+        rig.crash_at(step)  # type: ignore[arg-type]
+        with pytest.raises(Crash, match=step):
+            rig.step()
+        rig.restart()
+        rig.run()
+        assert rig.view("large") == [{"id": 1}]
+        assert rig.account("large").came == 1
+
+
+def test_a_folder_that_was_given_is_kept_and_found_again(spark: SparkSession, tmp_path: Path) -> None:
+    began = datetime(2030, 1, 1, tzinfo=UTC)
+    with Rig(shop(), spark=spark, folder=tmp_path, start=began) as rig:
+        rig.append("orders", [{"id": 1, "amount": 5, "placed": rig.now}])
+        rig.run()
+    with Rig(shop(), spark=spark, folder=tmp_path, start=began) as rig:
+        assert rig.view("large") == [{"id": 1}]
+        assert rig.positions("orders") == {0: 1}
