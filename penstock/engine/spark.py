@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+__all__ = ["SparkSession", "evaluated_in_place", "session_for", "start_spark"]
+
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {
@@ -75,7 +77,7 @@ def _printing_to(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def evaluated_in_place(session: SparkSession) -> Iterator[None]:
-    """Have each expression evaluated where it stands: one that stands twice would else be evaluated before any guard."""
+    """Have each expression evaluated where it stands: one that stands twice is else evaluated before any guard."""
     session.conf.set(_SHARED_EVALUATION, "false")
     try:
         yield
