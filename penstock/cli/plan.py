@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, AsJson, ChosenApp, LogOfApp
-from penstock.cli.output import print_json, say
+from penstock.cli.output import counted, print_json, say
 
 if TYPE_CHECKING:
     from penstock.engine.forecast import Forecast
@@ -49,7 +49,8 @@ def _document(found: Forecast) -> dict[str, object]:
 def _lines(name: str, found: Forecast) -> list[str]:
     differs = found.difference
     if found.first:
-        return [f"app '{name}' has not run on this log: all {len(differs.new)} views are built from the log"]
+        built = "its view is" if len(differs.new) == 1 else f"all {len(differs.new)} views are"
+        return [f"app '{name}' has not run on this log: {built} built from the log"]
     groups = [
         ("kept as they are", differs.kept),
         ("changed, built again beside the old ones", differs.rebuilt),
@@ -59,5 +60,5 @@ def _lines(name: str, found: Forecast) -> list[str]:
     lines = [f"{what}: {', '.join(views)}" for what, views in groups if views]
     if differs.built and found.refused is None:
         what = "still to be read, of what was begun" if found.goes_on else "to be read again"
-        lines.append(f"{what}: {found.rows:,} rows; the views that are kept stand still meanwhile")
+        lines.append(f"{what}: {counted(found.rows, 'row')}; the views that are kept stand still meanwhile")
     return lines

@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, ChosenApp, LogOfApp
-from penstock.cli.output import instant, say, tell
+from penstock.cli.output import counted, instant, say, tell
 
 if TYPE_CHECKING:
     from penstock.engine.instance import Progress
@@ -111,7 +111,7 @@ class _Told:
             tell(self._pending)
         self._break()
         if not self._as_json:
-            tell(f"stopped after {self._epochs:,} epochs and {self._rows:,} rows")
+            tell(f"stopped after {counted(self._epochs, 'epoch')} and {counted(self._rows, 'row')}")
 
     def _break(self) -> None:
         if self._terminal:
@@ -135,7 +135,7 @@ def _line(done: Progress) -> str:
     mark = "none" if done.watermark is None else instant(done.watermark)
     parts = [
         f"epoch {done.epoch:,}",
-        f"{done.rows:,} rows in {done.seconds:.2f} s",
+        f"{counted(done.rows, 'row')} in {done.seconds:.2f} s",
         f"lag {done.lag:,}",
         f"watermark {mark}",
         f"late {done.late:,}",

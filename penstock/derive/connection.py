@@ -84,7 +84,8 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     if version != FORMAT:
         raise DeclarationError(
             f"{path}: the views have format {version}; this version of Penstock reads format {FORMAT}",
-            hint="use the version of Penstock that wrote them, or remove the file and let the app build them again",
+            hint="use the version of Penstock that wrote them, or remove the file and build them again: "
+            "penstock run --rebuild",
         )
 
 
@@ -134,7 +135,7 @@ def plain_fault(path: Path, error: sqlite3.Error) -> PenstockError:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DamagedError(
             f"{path}: the file is damaged; {error}",
-            hint=f"stop the app, remove {path.name}, {path.name}-wal and {path.name}-shm, and start the app: "
-            f"it builds its views again from the log",
+            hint=f"stop the app, remove {path.name}, {path.name}-wal and {path.name}-shm, and build the views "
+            f"again from the log: penstock run --rebuild",
         )
     return UnavailableError(f"{path}: {error}; nothing was applied", hint="check the disk and try again")

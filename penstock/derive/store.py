@@ -19,7 +19,7 @@ from penstock.derive.catalog import Catalog, checked
 from penstock.derive.connection import open_for_writing, plain_faults, transaction
 from penstock.derive.declared import as_parameter
 from penstock.derive.writing import write_changes
-from penstock.errors import ConflictError, DeclarationError, FencedError, PenstockError
+from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, PenstockError
 from penstock.log.files import disk_errors, refuse_in_a_fork
 
 BUSY_SECONDS = 10.0
@@ -55,6 +55,7 @@ class ViewStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with plain_faults(self.path):
             self._connection = open_for_writing(self.path, busy_seconds=busy_seconds)
+        self._file = self.path.stat()
 
     # -- who writes ---------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class ViewStore:
         """
         document = json.dumps(dict(facts or {}))
         with self._change():  # 1 and 6
+            self._check_there()
             last = self._check_token(token)  # 2
             if epoch <= last:
                 return False
@@ -189,6 +191,16 @@ class ViewStore:
     def _change(self) -> Iterator[None]:
         with self._guard, self._usable(), transaction(self._connection):
             yield
+
+    def _check_there(self) -> None:
+        """Refuse to write into a file that has lost its name: nobody would ever read it."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.stat(), self._file):
+                return
+        raise DamagedError(
+            f"{self.path}: the file was removed or replaced while it was in use; nothing was applied",
+            hint="build the views again from the log: penstock run --rebuild; or restore a savepoint",
+        )
 
     def _check_token(self, token: int | None) -> int:
         """The last epoch applied, if this instance is still the one that writes."""

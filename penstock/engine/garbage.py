@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.engine.epochs import STAGED_DIRECTORY, STATE_DIRECTORY, epoch_that_wrote
+from penstock.engine.epochs import STAGED_DIRECTORY, STATE_DIRECTORY, epoch_that_wrote, numbered
 from penstock.engine.ledger import EPOCHS_DIRECTORY, SAVEPOINTS_DIRECTORY, Ledger
 from penstock.engine.savepoints import (
     DOCUMENT_SUFFIX,
@@ -47,7 +47,8 @@ class Garbage:
     """The garbage of one app, as one of its instances sees it. What always holds:
 
     1. A file goes only if neither one of the last commits nor a savepoint names it.
-    2. A file of an epoch that is not committed stays: a task may be writing it.
+    2. A file of an epoch that is not committed stays: a task may be writing it. Only an instance whose own attempt
+       at the epoch has failed removes what that attempt left.
     3. Files go before the commits that named them, so that a crash in between loses only the trace of a few files,
        which the next sweep finds.
 
@@ -85,6 +86,21 @@ class Garbage:
         """The same, and list everything for what no commit knows of."""
         with alone_with_savepoints(self._ledger):
             return self._collect_left() + self._sweep()
+
+    def remove_attempt(self, epoch: int, token: int) -> None:
+        """Remove what an attempt at an epoch left that has failed: tried again and again, it would fill the disk.
+
+        What its last tasks still leave after this is found by a sweep after the next commit.
+        """
+        self._until_sweep = 0
+        prefix = f"{numbered(epoch)}-{token}-"
+        for path in self._state_files():
+            if path.name.startswith(prefix):
+                self._remove(self._ledger.directory / path)
+        staged = self._ledger.directory / STAGED_DIRECTORY / numbered(epoch)
+        for name in self._names(staged):
+            if name.startswith(f"{token}-"):
+                shutil.rmtree(staged / name, ignore_errors=True)
 
     # -- what has left ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from penstock.contracts import ViewChanges
 from penstock.engine.accounts import Account
+from penstock.engine.build.graph import StateOf
 from penstock.engine.cut import Cut, Ends
 from penstock.engine.dead import MOST_ROUNDS, find_dead
 from penstock.engine.epochs import Commit, EpochPlan
@@ -92,6 +94,8 @@ class Instance:
         self._app: Started = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
         self._sides = SideTopics(log, self._app.producer)
         self._garbage = Garbage(self._app.ledger)
+        # What has run and could not be published or committed yet: it is not run again for that.
+        self._unpublished: tuple[Work, Ran] | None = None
         self._settled = False  # whether the store has only views of this program
 
     @property
@@ -131,14 +135,15 @@ class Instance:
         cut = replace(Cut.from_document(plan.document["cut"]), epoch=plan.epoch)
         times = plan.document["times"]
         work = Work(plan.epoch, self.token, cut, line.states, line.times, times, plan.document["dead"])
-        work, ran = self._ran(line, plan, work)  # 2
+        self._unpublished = self._unpublished or self._ran(line, plan, work)  # 2
+        work, ran = self._unpublished
         self._reached("run")
         after = self._app.moved(line.moved(cut, times, ran), building=plan.document["building"])
         self._publish(work, ran, line, after)  # 3
         self._reached("publish")
         self._commit(work, after)  # 4
         self._reached("commit")
-        self._app = after
+        self._app, self._unpublished = after, None
         self._settle()
         return self._progress(work, line, ran, time.perf_counter() - began)
 
@@ -217,6 +222,7 @@ class Instance:
             try:
                 return work, line.engine.run(work)
             except FAILURES as error:
+                self._clear(work)
                 failure = plain_failure(error, where)
                 # What the views hold of this epoch was made with its plan as it stands.
                 if not is_evaluation(failure) or self._app.published >= work.epoch:
@@ -224,6 +230,10 @@ class Instance:
                 work = replace(work, dead=self._found_dead(line, work, failure, error))
                 self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, {**plan.document, "dead": work.dead}))
         raise PenstockError(f"{where}: it fails again and again, on other rows each time")
+
+    def _clear(self, work: Work) -> None:
+        with suppress(PenstockError, OSError):  # what matters is why the attempt failed
+            self._garbage.remove_attempt(work.epoch, self.token)
 
     def _found_dead(self, line: Line, work: Work, failure: PenstockError, error: BaseException) -> Dead:
         dead = find_dead(line.engine, line.plan, work)
@@ -259,7 +269,7 @@ class Instance:
         }
         for state in late.values():
             places: dict[str, dict[int, list[int]]] = {}
-            for row in line.engine.late(work, state):
+            for row in self._late(line, work, state):
                 places.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
             for topic, offsets in places.items():
                 rows = late_rows(
@@ -271,6 +281,12 @@ class Instance:
                 known = aside.get(late_topic(topic))
                 aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]
         return aside
+
+    def _late(self, line: Line, work: Work, state: StateOf) -> list[dict[str, Any]]:
+        try:
+            return line.engine.late(work, state)
+        except FAILURES as error:
+            raise plain_failure(error, f"app '{line.plan.app}', late rows of epoch {work.epoch}") from error
 
     # -- 4 commit -----------------------------------------------------------------------------------------------------
 

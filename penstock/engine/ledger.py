@@ -307,5 +307,8 @@ def _repair(path: Path) -> str:
     if path.name == INSTANCE_NAME:
         return "stop every instance of the app, remove the file, and start the app: it writes a new one"
     if path.parent.name == EPOCHS_DIRECTORY:
-        return "restore the file from a copy, or go back to a savepoint: penstock savepoint list"
+        return (
+            "restore the file from a copy, or go back to a savepoint: penstock savepoint list; "
+            "without one, move the app's folder away and start the app: it builds everything again from the log"
+        )
     return "restore the file from a copy"

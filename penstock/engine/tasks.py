@@ -5,6 +5,7 @@ The plan of an app is made once; what differs between epochs reaches the tasks a
 
 from __future__ import annotations
 
+import gc
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,11 +52,22 @@ class Assignment:
 
 def assignment() -> Assignment:
     """Of the epoch this task belongs to."""
+    _freeze_modules()
     context = TaskContext.get()
     assert context is not None
     path = context.getLocalProperty(PROPERTY)
     assert path is not None
     return _load(path)
+
+
+@lru_cache(maxsize=1)
+def _freeze_modules() -> None:
+    """Take what a worker process has imported out of the garbage collector's sight, once.
+
+    Spark collects garbage after every task; going through all modules again takes longer than a small task itself.
+    """
+    pa.array([0])  # imports pandas, if it is there
+    gc.freeze()
 
 
 @lru_cache(maxsize=4)

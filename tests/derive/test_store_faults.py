@@ -231,6 +231,20 @@ def empty(path: Path) -> None:
         store.apply(2, 2, {"state": removed(STATE, *[{"k": k} for k in range(KEYS)])})
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_into_a_file_that_was_removed_or_replaced_meanwhile(path: Path, replaced: bool) -> None:
+    with started(path, 1) as store:
+        store.apply(1, 1, changes_of(1, 1))
+        path.rename(path.with_name("moved"))
+        if replaced:
+            path.touch()
+        with pytest.raises(DamagedError, match="removed or replaced while it was in use") as refused:
+            store.apply(2, 1, changes_of(2, 1))
+        assert "--rebuild" in str(refused.value.hint)
+        path.with_name("moved").rename(path)
+        assert store.apply(2, 1, changes_of(2, 1))
+
+
 def test_another_database_is_not_taken_for_views(path: Path) -> None:
     path.parent.mkdir(parents=True)
     with closing(sqlite3.connect(path)) as connection:

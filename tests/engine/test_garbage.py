@@ -76,6 +76,29 @@ def test_files_of_an_epoch_that_is_not_committed_stay() -> None:
     assert state_files(disk) == {kept.path, running.path}
 
 
+def test_an_instance_removes_what_its_own_failed_attempt_left_and_nothing_else() -> None:
+    disk = new_disk()
+    ledger = opened(disk)
+    (kept,) = replace_runs(ledger, disk, 1)
+    failed, others = store_run(disk, 2, 1, 5), store_run(disk, 2, 11, 6)
+    Garbage(ledger).remove_attempt(2, 1)
+    assert state_files(disk) == {kept.path, others.path}
+    assert failed.path not in state_files(disk)
+
+
+def test_what_a_failed_attempt_leaves_late_is_swept_after_the_next_commit() -> None:
+    disk = new_disk()
+    ledger = opened(disk)
+    (kept,) = replace_runs(ledger, disk, 1)
+    garbage = Garbage(ledger)
+    garbage.collect()
+    garbage.remove_attempt(2, 1)
+    store_run(disk, 2, 1, 5)
+    commit_runs(ledger, kept)
+    garbage.collect()
+    assert state_files(disk) == {kept.path}
+
+
 def test_files_that_no_commit_ever_named_are_found_by_the_first_collection_and_by_a_sweep() -> None:
     disk = new_disk()
     ledger = opened(disk)

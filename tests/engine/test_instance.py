@@ -161,8 +161,11 @@ def test_a_locked_store_is_waited_for_and_the_same_epoch_published_then(rig: Rig
         with pytest.raises(UnavailableError, match="another process holds the file locked"):
             instance.step()
         rig.append("events", some_events(15, 5))
+        files = state_of_epoch(rig, 2)
+        assert files
         other.rollback()
         assert [(one.epoch, one.rows) for one in run_out(instance.step)] == [(2, 5), (3, 5)]
+    assert state_of_epoch(rig, 2) == files  # what had run was not run again
     assert rig.query("select sum(events) as n from totals") == [{"n": 20}]
 
 
@@ -232,6 +235,10 @@ def moved_app(rig: Rig, folder: Path, spark: SparkSession) -> Rig:
     rig._stop()
     shutil.copytree(rig.views_path.parents[2], folder)
     return Rig(shop(), folder=folder, spark=spark)
+
+
+def state_of_epoch(rig: Rig, epoch: int) -> set[Path]:
+    return set((rig.views_path.parent / "state").glob(f"*/*/{epoch:012d}-*.arrow"))
 
 
 def state_run(rig: Rig, state: str = "aggregate-*") -> Path:

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ events = app.topic("events", schema="{SCHEMA}", key="id", time="at", partitions=
 app.view("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
 seconds = events.window(tumbling("1 second"), emit="changes")
 app.view("seconds", seconds.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
-app.view("newest", events.latest("kind").select(kind="kind", id="id"))
+strict = events.window(tumbling("1 second"), emit="changes", late="drop")
+app.view("strict", strict.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
+app.view("newest", events.latest("kind").select(kind="kind", at="at"))
 app.view("large", events.where("amount > 50").select(id="id", amount="amount"))
 '''
 # What all views must agree on at every moment.
@@ -42,21 +45,23 @@ AGREED = """
            (select coalesce(sum(events), 0) from seconds) as seconds,
            (select coalesce(sum(amount), 0) from totals) as amount,
            (select coalesce(sum(amount), 0) from seconds) as amount_of_seconds,
-           (select coalesce(max(id), -1) from newest) as newest
+           (select count(*) from large) as large,
+           (select count(*) from totals) as kinds,
+           (select count(*) from newest) as newest
 """
 
 
 class RunningApp:
     """`penstock run` in a process of its own, which prints a JSON document for every epoch."""
 
-    def __init__(self, program: Path, log: Path, *options: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    def __init__(self, program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
+        given = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **(environment or {})}
         self.process = subprocess.Popen(
             [*PENSTOCK, "run", str(program), "--json", "--log", str(log), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=given,
             start_new_session=True,
         )
         self.epochs: list[dict[str, Any]] = []
@@ -90,6 +95,13 @@ class RunningApp:
         self.process.kill()
         self.ended()
 
+    def kill_within(self, seconds: float) -> None:
+        """The same at a random moment before this time is over."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(random.uniform(0, seconds))
+        assert self.process.poll() is None, self.stderr
+        self.kill()
+
     def _ended(self) -> bool:
         return self.process.poll() is not None and not self._readers[0].is_alive()
 
@@ -117,10 +129,17 @@ def until(condition: Callable[[], bool], app: RunningApp) -> None:
         threading.Event().wait(0.02)
 
 
-def run_once(program: Path, log: Path, *options: str) -> RunningApp:
-    app = RunningApp(program, log, "--once", *options)
+def run_once(program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> RunningApp:
+    app = RunningApp(program, log, "--once", *options, environment=environment)
     assert app.ended() == 0, app.stderr
     return app
+
+
+def command(*words: str | Path) -> str:
+    """What a command prints that does not run an app, such as `penstock savepoint list`."""
+    done = subprocess.run([*PENSTOCK, *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def some_rows(start: int, count: int, *, behind: float = 0.0) -> list[dict[str, Any]]:
@@ -133,36 +152,35 @@ def some_rows(start: int, count: int, *, behind: float = 0.0) -> list[dict[str, 
 # -- what children of the nursery do ----------------------------------------------------------------------------------
 
 
-def produce(parent: Parent, root: str, name: str, pause: float) -> None:
+def produce(parent: Parent, root: str, name: str, first: int, pause: float) -> None:
     """Append a few events at a time, some of them late and some from next year, until the parent says something."""
     stop = threading.Event()
     threading.Thread(target=lambda: (parent.wait(), stop.set()), daemon=True).start()
     with Log(root) as log:
         topic, producer = log.topic("events"), log.producer(name)
-        at = sum(topic.ends().values())
+        at = first
         for number in itertools.count():
             rows = some_rows(at, random.randrange(1, 20), behind=random.choice([0, 0, 0, 5]))
             if number % 10 == 5:
                 rows[0]["at"] += timedelta(days=365)
             producer.append(topic, rows)
             at += len(rows)
-            parent.tell("appended", rows=at)
             if stop.wait(pause):
                 return
 
 
 def look(parent: Parent, views: str) -> None:
-    """Ask all views at once, again and again: they agree, and nothing is ever taken back."""
-    last: tuple[int, int] = (0, 0)
-    looks = 0
+    """Ask all views at once, again and again, and tell of each new epoch: they agree, and nothing is taken back."""
+    last = (-1, 0, 0)
     while True:
         with query(Path(views), AGREED) as answer:
             (row,) = list(answer.dicts())
-            epoch = answer.epoch
-        assert row["totals"] == row["seconds"], f"epoch {epoch}: {row}"
-        assert row["amount"] == row["amount_of_seconds"], f"epoch {epoch}: {row}"
-        assert (epoch, row["totals"]) >= last, f"{last} before, then {epoch} with {row}"
-        last = epoch, row["totals"]
-        looks += 1
-        if looks % 50 == 0:
-            parent.tell("looked", looks=looks, epoch=epoch)
+            seen = answer.epoch, row["totals"], row["large"]
+        assert row["totals"] == row["seconds"], f"{seen}: {row}"
+        assert row["amount"] == row["amount_of_seconds"], f"{seen}: {row}"
+        assert row["kinds"] == row["newest"], f"{seen}: {row}"
+        assert seen == last or (seen > last and seen[0] > last[0] and seen[2] >= last[2]), f"{last}, then {seen}"
+        if seen != last:
+            parent.tell("looked", epoch=seen[0])
+        last = seen
+        threading.Event().wait(0.002)

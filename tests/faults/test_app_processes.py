@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.derive.query import query
 from penstock.engine.ledger import Ledger
 from penstock.log import Log, TopicSettings
-from tests.faults.app_processes import PROGRAM, SCHEMA, RunningApp, run_once, some_rows, until
+from tests.faults.app_oracle import assert_right, shown, views_of
+from tests.faults.app_processes import PROGRAM, SCHEMA, RunningApp, command, run_once, some_rows, until
 
 STUCK = """
 from pathlib import Path
@@ -64,12 +64,17 @@ def append(root: Path, start: int, count: int) -> None:
         log.topic("events").append(some_rows(start, count))
 
 
-def total(root: Path) -> int:
-    with query(root / "apps" / "shop" / "views.sqlite", "select sum(events) from totals") as answer:
-        return next(iter(answer))[0]  # type: ignore[return-value]
+def app_of(root: Path) -> Path:
+    return root / "apps" / "shop"
 
 
-def test_a_second_instance_takes_over_waits_for_the_store_and_stops_when_it_is_asked_to(
+def assert_replaced(app: RunningApp, by: int) -> None:
+    assert app.ended() == 1
+    assert f"error: app 'shop': instance {by - 1} was replaced by instance {by}\nhint: " in app.stderr
+    assert "Traceback" not in app.stderr
+
+
+def test_the_second_of_two_instances_takes_over_waits_for_the_store_and_is_replaced_by_a_restore(
     program: Path, root: Path, started: list[RunningApp]
 ) -> None:
     first = RunningApp(program, root)
@@ -77,32 +82,51 @@ def test_a_second_instance_takes_over_waits_for_the_store_and_stops_when_it_is_a
     first.wait_for_epochs(1)
     second = RunningApp(program, root)
     started.append(second)
-    until(lambda: Ledger(root / "apps" / "shop").token() == 2, second)
+    until(lambda: Ledger(app_of(root)).token() == 2, second)
     # The first hears of it when it has something to do again.
     append(root, 100, 51)
     second.wait_for_epochs(1)
-    assert first.ended() == 1
-    assert "error: app 'shop': instance 1 was replaced by instance 2" in first.stderr
-    assert "hint: " in first.stderr
-    assert "Traceback" not in first.stderr
+    assert_replaced(first, by=2)
     # A locked store is waited for.
-    with closing(sqlite3.connect(root / "apps" / "shop" / "views.sqlite", timeout=60)) as other:
+    with closing(sqlite3.connect(views_of(root), timeout=60)) as other:
         other.execute("BEGIN IMMEDIATE")
         append(root, 151, 10)
         before = len(second.epochs)
         until(lambda: "waiting: " in second.stderr, second)
         other.rollback()
     second.wait_for_epochs(before + 1)
-    # Asked to stop, it finishes what it is at.
+    # A savepoint is made while it runs, and after more events gone back to.
+    assert "created savepoint 'before'" in command("savepoint", "create", "before", "--log", root)
+    before = len(second.epochs)
     append(root, 161, 39)
-    second.signal(signal.SIGTERM)
-    assert second.ended() == 0, second.stderr
-    assert Ledger(root / "apps" / "shop").pending_plan() is None
+    second.wait_for_epochs(before + 1)
+    assert shown(root, "select sum(events) from totals") == [(200,)]
+    command("savepoint", "restore", "before", "--log", root, "--yes")
+    assert shown(root, "select sum(events) from totals") == [(161,)]
+    append(root, 200, 1)
+    assert_replaced(second, by=3)
     run_once(program, root)
-    assert total(root) == 200
+    assert shown(root, "select sum(events) from totals") == [(201,)]
+    assert_right(root)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+def test_damaged_state_is_named_and_built_again_on_request(program: Path, root: Path) -> None:
+    run_once(program, root)
+    path = min((app_of(root) / "state").glob("aggregate-*/*/*.arrow"))
+    path.write_bytes(path.read_bytes()[:-1])
+    append(root, 100, 60)
+    refused = RunningApp(program, root, "--once")
+    assert refused.ended() == 1
+    assert f"error: state file {path}: it has " in refused.stderr
+    assert "hint: build the state again from the log: penstock run --rebuild" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert shown(root, "select sum(events) from totals") == [(100,)]
+    run_once(program, root, "--rebuild")
+    assert_right(root)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_lets_the_epoch_finish_and_a_second_one_does_not(
     program: Path, root: Path, tmp_path: Path, started: list[RunningApp], number: signal.Signals
 ) -> None:
@@ -123,4 +147,4 @@ def test_a_signal_lets_the_epoch_finish_and_a_second_one_does_not(
     (tmp_path / "go").touch()
     assert patient.ended() == 0, patient.stderr
     assert [epoch["rows"] for epoch in patient.epochs] == [100]
-    assert Ledger(root / "apps" / "shop").pending_plan() is None
+    assert Ledger(app_of(root)).pending_plan() is None

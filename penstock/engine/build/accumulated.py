@@ -11,9 +11,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.engine.build.accumulators import Accumulated, Accumulator
 from penstock.engine.build.graph import SHARE, hashed, weight_of
 from penstock.engine.build.job import LOCAL, Job, answers, in_windows
+from penstock.engine.build.sketches import with_stored
 from penstock.engine.build.windows import floored
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import EVENTS, REVISION, WEIGHT
+from penstock.engine.operators.registers import RANK, SAID, USED, Registers
 from penstock.engine.operators.session import LAST, Sessions
 from penstock.engine.operators.weigh import DELTA, Weigh
 from penstock.engine.operators.windows import END, START
@@ -31,7 +33,6 @@ def accumulated_groups(job: Job, rows: DataFrame, calls: dict[str, Accumulated])
     parts = branches[0]
     if len(branches) > 1 or isinstance(job.fixed, flow.Hopping):
         parts = _added_up(job, reduce(DataFrame.unionAll, branches), calls)
-    groups = hashed(parts, job.group)
     operator = Accumulate(
         state=job.state("groups"),
         rules={one.name: one.rule for one in _accumulators(calls)},
@@ -40,6 +41,8 @@ def accumulated_groups(job: Job, rows: DataFrame, calls: dict[str, Accumulated])
         upserts=job.upserts,
         titles=_titles(job, calls),
     )
+    joins = {one.name: one.join for one in _accumulators(calls) if one.join is not None}
+    groups = with_stored(hashed(parts, job.group), operator, joins)
     return job.graph.operated(groups, operator, job.node, answers(groups, {REVISION: _LONG, WEIGHT: _LONG}))
 
 
@@ -67,34 +70,52 @@ def _accumulators(calls: dict[str, Accumulated]) -> list[Accumulator]:
 def _added_up(job: Job, parts: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
     """Parts of the same group that came from different branches or panes, as one."""
     by = [*job.keys, *([START, END] if job.fixed else [])]
-    columns = [getattr(F, one.rule)(one.name).cast(one.type).alias(one.name) for one in _accumulators(calls)]
+    columns = [F.expr(one.gather).cast(one.type).alias(one.name) for one in _accumulators(calls)]
     added = parts.groupBy(*by).agg(*columns, F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
     return added.select("*", job.graph.share(by))
 
 
 def _distinct(job: Job, rows: DataFrame, name: str, call: Accumulated, like: DataFrame) -> DataFrame:
-    """How the number of distinct values of each group changes, in the shape of `like`."""
+    """How what counts of the distinct values of each group changes, in the shape of `like`."""
     values = {f"_v{number}": F.expr(one) for number, one in enumerate(call.distinct)}
-    chosen = rows.where(call.filter) if call.filter else rows
+    ranks = [] if call.rank is None else [F.max(RANK).alias(RANK)]
+    rank = [] if call.rank is None else [F.expr(call.rank).cast("long").alias(RANK)]
+    chosen = (rows.where(call.filter) if call.filter else rows).select("*", *rank)
     by = [*job.key_columns(), *job.pane(), *(column.alias(value) for value, column in values.items())]
-    weights = chosen.groupBy(*by).agg(F.sum(weight_of(rows)).cast("long").alias(COUNT), F.lit(0).alias(EVENTS))
+    none = F.lit(0).alias(EVENTS)
+    weights = chosen.groupBy(*by).agg(F.sum(weight_of(rows)).cast("long").alias(COUNT), none, *ranks)
     weights = weights.where(" AND ".join(f"{value} IS NOT NULL" for value in values))
     where = [*job.keys, *([LOCAL] if job.fixed else []), *values]
     if isinstance(job.fixed, flow.Hopping):
         windows = in_windows(job, weights)
-        where = [one for one in windows.columns if one not in (COUNT, EVENTS)]
-        weights = windows.groupBy(*where).agg(F.sum(COUNT).alias(COUNT), F.lit(0).alias(EVENTS))
+        where = [one for one in windows.columns if one not in (COUNT, EVENTS, RANK)]
+        weights = windows.groupBy(*where).agg(F.sum(COUNT).alias(COUNT), none, *ranks)
         weights = weights.select("*", job.graph.share(where))
     else:
         weights = in_windows(job, weights.select("*", job.graph.share(where)))
-    keyed = hashed(weights, [*job.group, *values])
-    operator = Weigh(job.state(f"distinct{name}"), job.order)
-    found = job.graph.operated(keyed, operator, job.node, answers(keyed, {DELTA: _LONG}))
-    zero, kept = F.lit(0), {*job.keys, START, END}
-    made = {name: F.col(DELTA), COUNT: zero, EVENTS: zero, SHARE: zero}
+    return _in_shape(job, call, like, _told_apart(job, name, call, hashed(weights, [*job.group, *values])))
+
+
+def _told_apart(job: Job, name: str, call: Accumulated, keyed: DataFrame) -> DataFrame:
+    """The changes of the call's accumulators, in their names."""
+    operator: Weigh | Registers = Weigh(job.state(f"distinct{name}"), job.order)
+    given: dict[str, pa.DataType] = {DELTA: _LONG}
+    if call.rank is not None:
+        operator = Registers(job.state(f"registers{name}"), job.order)
+        given = {SAID: pa.float64(), USED: _LONG}
+    found = job.graph.operated(keyed, operator, job.node, answers(keyed, given))
+    return found.withColumnsRenamed(dict(zip(given, (one.name for one in call.accumulators), strict=True)))
+
+
+def _in_shape(job: Job, call: Accumulated, like: DataFrame, found: DataFrame) -> DataFrame:
+    """What was found, in the columns of `like`, with nothing in the other accumulators."""
+    zero, kept = F.lit(0), {*job.keys, START, END, *(one.name for one in call.accumulators)}
+    made = {COUNT: zero, EVENTS: zero, SHARE: zero}
     return found.select(
         *(
-            F.col(one.name) if one.name in kept else made.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name)
+            (F.col(one.name) if one.name in kept else made.get(one.name, F.lit(None)))
+            .cast(one.dataType)
+            .alias(one.name)
             for one in like.schema
         )
     )

@@ -5,13 +5,16 @@ An aggregate that is not here, or not for this input, is evaluated by Spark over
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import DataType
 
+from penstock.engine.build.graph import has_map
+from penstock.engine.build.registers import bits_of, estimate, rank_of, register_of
+from penstock.engine.build.sketches import gathering, joining
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.combine import Rule
@@ -20,25 +23,37 @@ from penstock.flow.expressions import Call
 _ORDERED = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
 _EXTREMES: dict[str, Rule] = {"min": "min", "max": "max"}
 _FRACTIONS = (T.FloatType, T.DoubleType)
+_BITMAPS: dict[str, Rule] = {"bitmap_and_agg": "and", "bitmap_construct_agg": "or", "bitmap_or_agg": "or"}
+_DEVIATION = "0.05"  # what `approx_count_distinct` allows where nothing is said
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A column of the state: what it is over the rows of one epoch (`None`: it comes from elsewhere), and its rule."""
+    """A column of the state: what it is over the rows of one epoch (`None`: it comes from elsewhere), and its rule.
+
+    Parts of an epoch are put together by `gather`. Where the rule is no more than that the newest counts, `join` puts
+    what is stored into it before.
+    """
 
     name: str
     aggregate: str | None
     rule: Rule
     type: str
+    gather: str
+    join: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulated:
-    """A call as accumulators and the value they make. `distinct` are the expressions whose different values count."""
+    """A call as accumulators and the value they make.
+
+    `distinct` are the expressions whose different values count; with a `rank`, of each of them the greatest one does.
+    """
 
     value: str
     accumulators: tuple[Accumulator, ...] = ()
-    distinct: tuple[str, ...] = field(default=())
+    distinct: tuple[str, ...] = ()
+    rank: str | None = None
     filter: str | None = None
 
 
@@ -47,10 +62,16 @@ def accumulated(call: Call, name: str, rows: DataFrame, *, sessions: bool) -> Ac
     if call.clause is not None:
         return None
     retracts = WEIGHT in rows.columns
-    if call.distinct or call.function == "approx_count_distinct":
+    if call.distinct:
         return None if sessions else _count_distinct(call, name)
+    if call.function == "approx_count_distinct":
+        return None if sessions or retracts else _approximate_count(call, name, rows)
     if call.function in ("count", "count_if"):
         return _count(call, name, retracts)
+    if call.function in _BITMAPS:
+        return None if retracts else Accumulated(name, (_bitmap(call, name),))
+    if (gather := gathering(call, name)) is not None:
+        return None if sessions or retracts else Accumulated(name, (_sketch(call, name, gather),))
     if len(call.arguments) != 1:
         return None
     type_ = _type(rows, call.arguments[0])
@@ -59,16 +80,44 @@ def accumulated(call: Call, name: str, rows: DataFrame, *, sessions: bool) -> Ac
     if call.function in ("avg", "mean") and isinstance(type_, T.NumericType):
         return _average(call, name, rows, retracts)
     if call.function in _EXTREMES and isinstance(type_, _ORDERED) and not retracts:
-        return Accumulated(name, (Accumulator(name, call.text, _EXTREMES[call.function], type_.simpleString()),))
+        return Accumulated(name, (_plain(name, call.text, _EXTREMES[call.function], type_.simpleString()),))
     return None
 
 
+def _plain(name: str, aggregate: str | None, rule: Rule, type_: str) -> Accumulator:
+    return Accumulator(name, aggregate, rule, type_, gather=f"{rule}({name})")
+
+
 def _count_distinct(call: Call, name: str) -> Accumulated | None:
-    """The number of different values. Those are kept anyway, as hashes, so what may be approximate is exact here."""
-    values = call.arguments if call.function == "count" else call.arguments[:1]
-    if call.function not in ("count", "approx_count_distinct"):
+    """The number of different values, which are kept as hashes."""
+    if call.function != "count":
         return None
-    return Accumulated(f"coalesce({name}, 0L)", (Accumulator(name, None, "sum", "bigint"),), values, call.filter)
+    counter = _plain(name, None, "sum", "bigint")
+    return Accumulated(f"coalesce({name}, 0L)", (counter,), call.arguments, filter=call.filter)
+
+
+def _approximate_count(call: Call, name: str, rows: DataFrame) -> Accumulated | None:
+    value, *more = call.arguments
+    bits = bits_of(more[0] if more else _DEVIATION)
+    if bits is None or has_map(_type(rows, value)):
+        return None
+    said, used = _plain(name, None, "sum", "double"), _plain(f"{name}_used", None, "sum", "bigint")
+    return Accumulated(
+        estimate(bits, said.name, used.name),
+        (said, used),
+        distinct=(register_of(value, bits),),
+        rank=rank_of(value, bits),
+        filter=call.filter,
+    )
+
+
+def _bitmap(call: Call, name: str) -> Accumulator:
+    rule = _BITMAPS[call.function]
+    return Accumulator(name, call.text, rule, "binary", gather=f"bitmap_{rule}_agg({name})")
+
+
+def _sketch(call: Call, name: str, gather: str) -> Accumulator:
+    return Accumulator(name, call.text, "same", "binary", gather, joining(call, name))
 
 
 def _count(call: Call, name: str, retracts: bool) -> Accumulated:
@@ -78,7 +127,7 @@ def _count(call: Call, name: str, retracts: bool) -> Accumulated:
         counted = f"({call.arguments[0]})"
     else:
         counted = " AND ".join(f"({one}) IS NOT NULL" for one in call.arguments)
-    return Accumulated(name, (Accumulator(name, _counting(counted, call.filter, retracts), "sum", "bigint"),))
+    return Accumulated(name, (_plain(name, _counting(counted, call.filter, retracts), "sum", "bigint"),))
 
 
 def _sum(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated | None:
@@ -119,13 +168,13 @@ def _holds(quotient: DataType, result: DataType) -> bool:
 def _summing(call: Call, name: str, rows: DataFrame, argument: str, retracts: bool) -> Accumulator:
     total = _type(rows, f"sum({argument})", aggregate=True).simpleString()
     signed = f"CASE WHEN {WEIGHT} > 0 THEN ({argument}) ELSE -({argument}) END" if retracts else argument
-    return Accumulator(name, f"sum({signed}){_only(call)}", "sum", total)
+    return _plain(name, f"sum({signed}){_only(call)}", "sum", total)
 
 
 def _number(call: Call, name: str, argument: str, retracts: bool) -> Accumulator:
     """How many values there are: the sum of none is null, and so is their average."""
     counting = _counting(f"({argument}) IS NOT NULL", call.filter, retracts)
-    return Accumulator(f"{name}_count", counting, "sum", "bigint")
+    return _plain(f"{name}_count", counting, "sum", "bigint")
 
 
 def _counting(condition: str, filter_: str | None, retracts: bool) -> str:

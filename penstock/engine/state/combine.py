@@ -1,4 +1,4 @@
-"""How values of one key become one: sums, least and greatest values of every type that Spark can add or compare.
+"""How values of one key become one: sums, least and greatest values of every type that Spark can add or compare, bits.
 
 The same values give the same result on every machine and in every retry. Nulls are left out, as Spark does; NaN is
 greater than every other number, as in Spark; a sum that does not fit its type is an error and never wraps around.
@@ -11,6 +11,7 @@ from decimal import Context, Decimal
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +19,7 @@ from penstock.engine.state.rows import Column, gathered, picked
 from penstock.engine.state.search import Mask
 from penstock.errors import RowError
 
-Rule = Literal["sum", "min", "max", "same"]
+Rule = Literal["sum", "min", "max", "or", "and", "same"]
 Together = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
 
 # The most digits of an Arrow decimal with 128 bits; adding needs one more for a moment.
@@ -31,6 +32,8 @@ def together(rule: Rule, older: Column, newer: Column, title: str) -> Column:
         return newer
     if rule == "sum":
         return _sum(older, newer, title)
+    if rule in ("or", "and"):
+        return _bits(np.bitwise_or if rule == "or" else np.bitwise_and, older, newer)
     chosen: Column = pc.if_else(_wins(rule, older, newer), newer, older)
     return chosen
 
@@ -65,6 +68,23 @@ def _added(older: Column, newer: Column) -> Column:
         wide = pa.decimal256(MOST_DIGITS, type_.scale)
         older, newer = older.cast(wide), newer.cast(wide)
     return pc.add_checked(older, newer).cast(type_)
+
+
+def _bits(both: np.ufunc, older: Column, newer: Column) -> Column:
+    """Columns of bytes, as long in the one as in the other, and never null: as Spark's bitmaps are."""
+    if not len(newer):
+        return newer
+    offsets, bits = _bytes(newer)
+    joined = both(_bytes(older)[1], bits)
+    return pa.Array.from_buffers(newer.type, len(newer), [None, pa.py_buffer(offsets.data), pa.py_buffer(joined.data)])
+
+
+def _bytes(column: Column) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Where in the bytes of a column its values begin and end, and the bytes."""
+    _, places, content = column.buffers()
+    assert places is not None and content is not None
+    offsets = np.frombuffer(memoryview(places), dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    return offsets - offsets[0], np.frombuffer(memoryview(content), dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _first_overflow(older: Column, newer: Column) -> tuple[object, object]:
