@@ -103,8 +103,8 @@ def shown(value: object) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun: '1 row', '2 rows'."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """A number with its noun: '1 row', '2 rows', '10,000 rows'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _member_name(key: object) -> str:

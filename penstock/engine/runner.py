@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from penstock.derive.place import app_directory
 from penstock.engine.instance import Instance, Progress
-from penstock.engine.spark import start_spark
+from penstock.engine.spark import SparkSession, start_spark
 from penstock.errors import UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
@@ -58,9 +59,7 @@ class Listener:
 
 def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Listener) -> None:
     """Run epochs until `stop` is set; the one that is running is finished."""
-    with Log(program.log) as log:
-        output = app_directory(log.path, program.plan.app) / SPARK_OUTPUT
-        spark = start_spark(program.plan.app, manner.master, output=output)
+    with Log(program.log) as log, _spark(program, manner) as spark:
 
         def begin() -> Instance:
             return Instance(program.plan, log, program.settings, spark, rebuild=manner.rebuild)
@@ -70,6 +69,18 @@ def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Li
             return
         with instance:
             _run_epochs(instance, manner, stop, listener)
+
+
+@contextmanager
+def _spark(program: Program, manner: Manner) -> Iterator[SparkSession]:
+    """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process."""
+    output = app_directory(program.log, program.plan.app) / SPARK_OUTPUT
+    spark = start_spark(program.plan.app, manner.master, output=output)
+    try:
+        yield spark
+    finally:
+        if manner.master is not None:
+            spark.stop()
 
 
 def _run_epochs(instance: Instance, manner: Manner, stop: threading.Event, listener: Listener) -> None:

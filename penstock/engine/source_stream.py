@@ -15,11 +15,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.engine.source_extent import extent_of, shares
+from penstock.engine.cut import admit
 from penstock.engine.source_options import Options
 from penstock.engine.source_read import chosen_schema, plan_splits, positions, read_split
 from penstock.engine.source_topic import fresh_topic, kept_topic, place_of, plain_errors
-from penstock.log import Topic
 
 Offsets = dict[str, int]
 """What Spark keeps in the checkpoint: for every partition, by its number as text, the offset of the next row."""
@@ -78,35 +77,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, split: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_split(self._place, self._schema, split)
-
-
-def admit(
-    topic: Topic,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    *,
-    max_rows: int | None = None,
-    max_bytes: int | None = None,
-) -> dict[int, int]:
-    """How far to go from `starts` towards `ends` within the limits; at least one row, whatever they are.
-
-    Partitions get even shares. Where rows were removed, offsets have gaps, and there are fewer rows than allowed.
-    """
-    behind = {number: ends[number] - starts[number] for number in starts if ends[number] > starts[number]}
-    admitted = {number: starts[number] + behind.get(number, 0) for number in starts}
-    if max_rows is not None:
-        for number, rows in shares(behind, max_rows).items():
-            admitted[number] = starts[number] + rows
-    if max_bytes is not None:
-        extents = {number: extent_of(topic.partition(number), starts[number], ends[number]) for number in behind}
-        stored = {number: extents[number].bytes_between(starts[number], ends[number]) for number in behind}
-        for number, count in shares(stored, max_bytes).items():
-            if count < stored[number]:
-                admitted[number] = min(admitted[number], extents[number].offset_after(starts[number], count))
-    if behind and all(admitted[number] <= starts[number] for number in behind):
-        furthest = max(behind, key=lambda number: behind[number])
-        admitted[furthest] = starts[furthest] + 1
-    return admitted
 
 
 def _stored(offsets: Mapping[int, int]) -> Offsets:

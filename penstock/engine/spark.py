@@ -94,6 +94,8 @@ def session_for(spark: SparkSession, partitions: int) -> SparkSession:
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.ansi.enabled", "true")
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+    # With a limit in bytes Spark works out the size of a batch anew for every row of it.
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
     # Tasks write state and stage rows: a repeated exchange would repeat that.
     session.conf.set("spark.sql.exchange.reuse", "true")
     return session

@@ -107,6 +107,9 @@ class Windowing:
     keep: int = 3_600_000_000
 
 
+# The inputs of a node count when nodes are compared, and not when they are hashed: the hash of a union of a node with
+# itself would walk that node twice, and nested ones would take for ever.
+
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +157,7 @@ class Changelog:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    input: Node
+    input: Node = field(hash=False)
     condition: str
     shape: Shape
     place: Place = field(compare=False)
@@ -168,7 +171,7 @@ class Select:
     `without`. Else `columns` is complete.
     """
 
-    input: Node
+    input: Node = field(hash=False)
     columns: tuple[Named, ...]
     shape: Shape
     place: Place = field(compare=False)
@@ -180,7 +183,7 @@ class Select:
 class Map:
     """Any stateless function from DataFrame to DataFrame. `fingerprint` changes when its code does."""
 
-    input: Node
+    input: Node = field(hash=False)
     function: Callable[[Any], Any] = field(compare=False)
     fingerprint: str
     schema: str | None
@@ -190,7 +193,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    inputs: tuple[Node, ...]
+    inputs: tuple[Node, ...] = field(hash=False)
     shape: Shape
     place: Place = field(compare=False)
 
@@ -203,7 +206,7 @@ class Distinct:
     `within` is None).
     """
 
-    input: Node
+    input: Node = field(hash=False)
     columns: tuple[str, ...]
     within: int | None
     shape: Shape
@@ -214,7 +217,7 @@ class Distinct:
 class Latest:
     """A table with the newest row of each key: by event time where there is one, then in the order of the log."""
 
-    input: Node
+    input: Node = field(hash=False)
     key: tuple[str, ...]
     shape: Shape
     place: Place = field(compare=False)
@@ -224,7 +227,7 @@ class Latest:
 class Changes:
     """A table's changes as a stream: its columns, and `change`, which is 'added' or 'removed'."""
 
-    input: Node
+    input: Node = field(hash=False)
     shape: Shape
     place: Place = field(compare=False)
 
@@ -245,7 +248,7 @@ class Top:
     `"break"` tells them apart in some fixed way.
     """
 
-    input: Node
+    input: Node = field(hash=False)
     count: int
     order: tuple[Order, ...]
     per: tuple[str, ...]
@@ -258,7 +261,7 @@ class Top:
 class Aggregate:
     """A row for each group (and window, if there is one) with the values of its aggregates."""
 
-    input: Node
+    input: Node = field(hash=False)
     keys: tuple[Named, ...]
     windowing: Windowing | None
     aggregates: tuple[Named, ...]

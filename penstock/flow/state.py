@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.flow.expressions import split_aggregates
 from penstock.flow.plan import (
     Aggregate,
@@ -21,11 +23,17 @@ from penstock.flow.plan import (
 from penstock.units import format_duration
 
 # These add up, also backwards; all others are evaluated again over the rows of the groups that changed.
-_SUMS = frozenset({"approx_count_distinct", "avg", "count", "count_if", "mean", "sum"})
-# Of these the different values are kept, as hashes.
-_DISTINCT = frozenset({"approx_count_distinct", "count"})
+_SUMS = frozenset({"avg", "count", "count_if", "mean", "sum"})
 # These add up as long as no row is taken back.
-_GROWING = frozenset({"max", "min"})
+_GROWING = frozenset({"bitmap_and_agg", "bitmap_construct_agg", "bitmap_or_agg", "max", "min"})
+# So do these, of which Spark can put two together; not in sessions, which may join any number of them.
+_FAMILIES = {
+    "hll": ("sketch_agg", "union_agg"),
+    "theta": ("sketch_agg", "union_agg"),
+    "kll": tuple(f"{verb}_agg_{type_}" for verb in ("merge", "sketch") for type_ in ("bigint", "double", "float")),
+    "tuple": tuple(f"{verb}_agg_{type_}" for verb in ("sketch", "union") for type_ in ("double", "integer")),
+}
+SKETCHES = frozenset({"approx_count_distinct"} | {f"{one}_{end}" for one, ends in _FAMILIES.items() for end in ends})
 
 
 def state_of(node: Node) -> str | None:
@@ -77,13 +85,15 @@ def _kept(node: Aggregate) -> str:
     """Accumulators, or the rows themselves where some aggregate has to be evaluated from them again."""
     calls = [call for one in node.aggregates for call in split_aggregates(one.expression).calls]
     sessions = node.windowing is not None and isinstance(node.windowing.window, Session)
-    distinct = [call for call in calls if call.distinct or call.function == "approx_count_distinct"]
+    distinct = [call.function for call in calls if call.distinct]
+    sketches = [call.function for call in calls if call.function in SKETCHES]
     retracts = node.input.shape.retracts
-    functions = _SUMS if retracts else _SUMS | _GROWING
-    add_up = all(call.function in functions and call.clause is None for call in calls)
-    if not add_up or (sessions and (retracts or distinct)) or any(call.function not in _DISTINCT for call in distinct):
+    functions = _SUMS if retracts else _SUMS | _GROWING | SKETCHES
+    add_up = all(call.function in functions and call.clause is None for call in calls) and {*distinct} <= {"count"}
+    if not add_up or (sessions and (retracts or distinct or sketches)):
         return "rows"
-    kept = "accumulators and different values" if distinct else "accumulators"
+    parts = ["accumulators", *(["sketches"] if sketches else []), *(["different values"] if distinct else [])]
+    kept = _and(parts)
     # A double that was added cannot be taken back: the rounding it caused, or NaN, would stay.
     sums = any(call.function in ("avg", "mean", "sum") for call in calls)
     return f"{kept} (rows, if doubles are summed)" if retracts and sums else kept
@@ -106,9 +116,11 @@ def _shift(offset: int, zone: str | None) -> str:
 
 
 def _per(names: tuple[str, ...]) -> str:
-    if not names:
-        return ""
-    return f" per {names[0]}" if len(names) == 1 else f" per {', '.join(names[:-1])} and {names[-1]}"
+    return f" per {_and(names)}" if names else ""
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

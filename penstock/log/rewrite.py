@@ -80,7 +80,19 @@ class Stored:
         return marks
 
 
-Keep = Callable[[Stored], Mask]
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which rows of a frame stay. `joins`: whether rows that were appended at different times may share a frame.
+
+    A frame has one append time, the last of its rows', and event times may be corrected by it. Compaction joins, since
+    without it a topic of single events would stay a heap of tiny frames, and rows are missing from its past anyway.
+    Erasure does not: to the rows of other keys nothing may happen.
+    """
+
+    rows: Callable[[Stored], Mask]
+    joins: bool
+
+
 Choose = Callable[[Iterator[Stored]], Keep]
 Progress = Callable[[int], None]
 
@@ -114,7 +126,7 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drop_deletes_
             passed = True if drop_deletes_before is None else frame.offsets < drop_deletes_before
             return newest & ~(frame.deleted & passed)
 
-        return keep
+        return Keep(keep, joins=True)
 
     return choose
 
@@ -129,7 +141,7 @@ def all_but(key: pa.RecordBatch) -> Keep:
             others |= differs.to_numpy(zero_copy_only=False)
         return others
 
-    return keep
+    return Keep(keep, joins=False)
 
 
 def rewrite(
@@ -158,10 +170,10 @@ def rewrite(
         everything = stored_frames(writer, schemas, tail, start=start, until=tail.end_offset)
         keep = choose(_watched(everything, progress))
         closed = stored_frames(writer, schemas, tail, start=start, until=manifest.active.base_offset)
-        draft = _Draft(writer, schemas, manifest, segment_bytes=segment_bytes, time_column=time_column)
+        draft = _Draft(writer, schemas, manifest, keep, segment_bytes=segment_bytes, time_column=time_column)
         leftovers.callback(draft.close)
         for frame in _watched(closed, progress):
-            draft.add(frame, keep(frame))  # 2
+            draft.add(frame)  # 2
         segments = draft.finish()
         try:
             with writer.exclusive():
@@ -222,11 +234,13 @@ class _Draft:
         writer: PartitionWriter,
         schemas: Schemas,
         manifest: Manifest,
+        keep: Keep,
         *,
         segment_bytes: int,
         time_column: str | None,
     ) -> None:
         self._partition = writer.partition
+        self._keep = keep
         self._schemas = schemas
         self._segment_bytes = segment_bytes
         self._time_column = time_column
@@ -242,17 +256,23 @@ class _Draft:
         self._entries = b""
         self._finished: list[Segment] = []
 
-    def add(self, frame: Stored, kept: Mask) -> None:
+    def add(self, frame: Stored) -> None:
+        kept = self._keep.rows(frame)
         self._close_if_full(frame.header.base_offset)
         if not kept.any():
             return
-        if self._rows and not _alike(self._rows[0][0].header, frame.header):
+        if self._rows and not self._fits(frame.header):
             self._flush()
         batch = frame.batch if kept.all() else frame.batch.filter(pa.array(kept))
         self._rows.append((frame, batch, frame.offsets[kept]))
         self._row_count += batch.num_rows
         if self._row_count >= FRAME_ROWS:
             self._flush()
+
+    def _fits(self, header: Header) -> bool:
+        """Whether rows of this frame may stand in one with those that wait to be written."""
+        last = self._rows[-1][0].header
+        return _alike(last, header) and (self._keep.joins or last.append_time == header.append_time)
 
     def finish(self) -> list[Segment]:
         self._flush()

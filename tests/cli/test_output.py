@@ -67,4 +67,4 @@ def test_a_table_into_a_file_is_never_cut_and_has_no_markup(capsys: pytest.Captu
 
 
 def test_one_row_two_rows() -> None:
-    assert [counted(number, "row") for number in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
+    assert [counted(number, "row") for number in (0, 1, 2, 10_000)] == ["0 rows", "1 row", "2 rows", "10,000 rows"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from penstock import Log, TopicSettings
 from penstock.engine.source_extent import Extent, extent_of, shares
-from penstock.engine.source_stream import admit
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(1, 1000), min_size=1), st.integers(1, 5000))
@@ -50,23 +49,13 @@ def test_cuts_make_up_the_whole_range(steps: list[tuple[int, int]], first: int, 
     assert start <= extent.offset_after(start, size) or start == end
 
 
-def test_admission_keeps_to_rows_and_bytes_and_always_goes_on(tmp_path: Path) -> None:
+def test_bytes_are_measured_over_the_bounds_of_segments(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         settings = TopicSettings(durability="os", segment_bytes=1024 * 1024)
-        topic = log.create_topic("numbers", "a bigint", partitions=2, settings=settings)
+        topic = log.create_topic("numbers", "a bigint", settings=settings)
         for _ in range(30):
-            topic.append(pa.record_batch({"a": pa.array(range(10_000))}), partition=0)
-        topic.append([{"a": 1}], partition=1)
-        starts, ends = topic.starts(), topic.ends()
-        assert admit(topic, starts, ends) == {0: 300_000, 1: 1}
-        assert admit(topic, starts, ends, max_rows=1000) == {0: 999, 1: 1}
-        assert admit(topic, ends, ends, max_rows=1000, max_bytes=1) == ends
-        assert sum(admit(topic, starts, ends, max_bytes=1).values()) == 1
-        # 80 kB a frame: half a megabyte is six of them.
-        half = admit(topic, starts, ends, max_rows=200_000, max_bytes=512 * 1024)
-        assert half[1] == 1
-        assert 60_000 < half[0] < 70_000
-        # And over the bound of segments it is the same.
+            topic.append(pa.record_batch({"a": pa.array(range(10_000))}))
+        # 80 kB a frame, of which ten are asked for.
         extent = extent_of(topic.partition(0), 100_000, 200_000)
         assert 750_000 < extent.bytes_between(100_000, 200_000) < 850_000
         assert extent.offset_after(100_000, extent.bytes_between(100_000, 200_000)) in range(199_998, 200_001)

@@ -68,7 +68,17 @@ def test_what_is_remembered_is_told_for_every_node(orders: Stream, customers: Ta
         orders.group_by().agg(n="count(*)"): "accumulators, for ever",
         by_country.agg(n="max(price) - min(price)"): "accumulators per country, for ever",
         by_country.agg(n="count(distinct price)"): "accumulators and different values per country, for ever",
+        by_country.agg(n="approx_count_distinct(price)"): "accumulators and sketches per country, for ever",
+        by_country.agg(n="hll_sketch_agg(quantity)", m="count(distinct price)"): (
+            "accumulators, sketches and different values per country, for ever"
+        ),
+        by_country.agg(n="sum(distinct price)"): "rows per country, for ever",
+        by_country.agg(n="approx_percentile(price, 0.5)"): "rows per country, for ever",
         by_country.agg(n="median(price)"): "rows per country, for ever",
+        customers.group_by("country").agg(n="approx_count_distinct(name)"): "rows per country, for ever",
+        orders.window(session("1 minute")).group_by("country").agg(n="theta_sketch_agg(quantity)"): (
+            "rows per country and session, until 1 hour after its end"
+        ),
         customers.group_by("country").agg(n="max(name)"): "rows per country, for ever",
         customers.group_by("country").agg(n="count(*)"): "accumulators per country, for ever",
         orders.window(session("1 minute"), late="drop").group_by("country", "quantity").agg(n="count(*)"): (

@@ -183,6 +183,28 @@ def test_the_other_rows_keep_their_offsets_when_a_key_is_erased(log: Log, prices
     assert after == before
 
 
+def test_the_other_rows_keep_the_time_they_were_appended_at_when_a_key_is_erased(log: Log, prices: Topic) -> None:
+    def times() -> dict[tuple[int, int], int]:
+        return {(batch.partition, offset): batch.append_time for batch in prices.batches() for offset in batch.offsets}
+
+    update(prices, 20)
+    before = times()
+    prices.erase({"item": 3})
+    after = times()
+    assert len(after) == 19 * 20
+    assert after.items() <= before.items()
+    log.topic("prices").compact()
+    assert latest(prices) == {item: 19 for item in range(20) if item != 3}
+
+
+def test_compaction_puts_single_events_together(log: Log, prices: Topic) -> None:
+    for item in range(60):
+        prices.append({"item": item, "price": 1})
+    log.topic("prices").compact()
+    assert len(latest(prices)) == 60
+    assert len(list(prices.batches())) <= 4
+
+
 def test_old_schema_versions_survive_a_compaction(log: Log, prices: Topic) -> None:
     prices.append({"item": 1, "price": 1})
     prices.evolve("item long, price long, note string")

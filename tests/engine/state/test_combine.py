@@ -52,6 +52,15 @@ def test_the_same_is_what_the_newer_row_says() -> None:
     assert combined("same", pa.list_(pa.int64()), [1], [2]) == [2]
 
 
+@given(st.lists(st.tuples(st.binary(min_size=4, max_size=4), st.binary(min_size=4, max_size=4)), max_size=5))
+def test_bits_are_joined_byte_by_byte_wherever_the_columns_begin(pairs: list[tuple[bytes, bytes]]) -> None:
+    older = pa.array([b"first", *(one for one, _ in pairs)], pa.binary()).slice(1)
+    newer = pa.array([b"", b"xyz", *(other for _, other in pairs)], pa.binary()).slice(2)
+    both = [list(zip(one, other, strict=True)) for one, other in pairs]
+    assert together("or", older, newer, "x").to_pylist() == [bytes(a | b for a, b in pair) for pair in both]
+    assert together("and", older, newer, "x").to_pylist() == [bytes(a & b for a, b in pair) for pair in both]
+
+
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(-(10**38) + 1, 10**38 - 1))
 def test_decimals_are_added_to_the_last_of_38_digits_or_refused(one: int, other: int) -> None:
     if abs(one + other) < 10**38:

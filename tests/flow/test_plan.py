@@ -1,0 +1,32 @@
+"""The plan as plain data."""
+
+from __future__ import annotations
+
+from penstock.app import App
+from penstock.flow.explain import explain
+from penstock.flow.fingerprint import fingerprint
+from penstock.flow.plan import Union, inputs, nodes
+
+
+def test_unions_of_unions_with_themselves_are_walked_once() -> None:
+    app = App("shop")
+    rows = app.topic("orders", schema="a bigint")
+    for _ in range(60):
+        rows = rows.union(rows)
+    app.view("many", rows)
+    found = list(nodes(app.plan))
+    assert [type(node) for node in found[1:]] == [Union] * 60
+    assert all(one in found[:number] for number, node in enumerate(found) for one in inputs(node))
+    assert explain(app.plan).count("union of 2") == 60
+
+
+def test_equal_nodes_are_one_wherever_they_were_declared() -> None:
+    app = App("shop")
+    orders = app.topic("orders", schema="a bigint")
+    one = orders.where("a > 1")
+    other = orders.where("a > 1")
+    assert (one.node, fingerprint(one.node)) == (other.node, fingerprint(other.node))
+    assert one.node.place != other.node.place
+    assert orders.where("a > 2").node != one.node
+    app.view("both", one.union(other))
+    assert len(list(nodes(app.plan))) == 3
