@@ -93,6 +93,15 @@ class Session:
 
     gap: int
 
+    @property
+    def reach(self) -> int:
+        """How long after its end, beside `keep`, a session can still change.
+
+        The piece of an event that is not late ends less than `gap` and `keep` before the watermark, and begins a gap
+        earlier; an event in it can only join a session that ends after it.
+        """
+        return 2 * self.gap
+
 
 Window = Tumbling | Hopping | Sliding | Session
 
@@ -301,6 +310,11 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 def nodes(plan: Plan) -> Iterator[Node]:
     """Every node once, each after those it reads from."""
+    return upstream(*(view.node for view in plan.views))
+
+
+def upstream(*ends: Node) -> Iterator[Node]:
+    """These nodes and all that they read from, every one once, each after those it reads from."""
     seen: set[Node] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -311,5 +325,5 @@ def nodes(plan: Plan) -> Iterator[Node]:
             yield from visit(one)
         yield node
 
-    for view in plan.views:
-        yield from visit(view.node)
+    for end in ends:
+        yield from visit(end)

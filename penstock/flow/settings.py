@@ -20,8 +20,8 @@ class AppSettings:
     """
 
     state_partitions: int | None = None
-    max_rows: int = 2_000_000
-    max_bytes: int = 256_000_000
+    max_rows: int = 5_000_000
+    max_bytes: int = 512_000_000
     dead: Literal["set aside", "stop"] = "set aside"
 
     def __post_init__(self) -> None:

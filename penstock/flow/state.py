@@ -20,6 +20,7 @@ from penstock.flow.plan import (
     Window,
     Windowing,
 )
+from penstock.flow.timed import corrected_for, window_end
 from penstock.units import format_duration
 
 # These add up, also backwards; all others are evaluated again over the rows of the groups that changed.
@@ -50,7 +51,9 @@ def state_of(node: Node) -> str | None:
         case Latest():
             return f"one row per {_listed(node.key)}, for ever"
         case Top():
-            return f"rows{_per(node.per)}, for ever"
+            end = window_end(node.input, node.per)
+            until = "for ever" if end is None else f"until {duration(corrected_for(node))} after {end}"
+            return f"rows{_per(node.per)}, {until}"
         case Aggregate():
             return _of_aggregate(node)
         case _:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.errors import DeclarationError
 from penstock.flow.grouped import Windowed
-from penstock.flow.plan import Aggregate, Changelog, Emit, Late, Node, Topic, Window, Windowing, inputs
+from penstock.flow.plan import Aggregate, Changelog, Emit, Late, Node, Session, Topic, Window, Windowing, upstream
 from penstock.flow.windows import windowing
 from penstock.units import format_duration
 
@@ -30,11 +30,11 @@ def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | Non
 
 def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | None) -> Windowing:
     """A window over answers of windows must be kept as long as those are corrected, or it would miss corrections."""
-    longest = _longest_keep(node)
+    longest = max((one.keep for one in _windowings(node)), default=0)
+    if checked.late == "correct" and (given is None or checked.keep >= longest):
+        return replace(checked, keep=max(checked.keep, corrected_for(node)))
     if checked.keep >= longest:
         return checked
-    if given is None and checked.late == "correct":
-        return replace(checked, keep=longest)
     kept = format_duration(longest / 1_000_000)
     raise DeclarationError(
         f"these rows are answers that can be corrected for {kept}, and this window would miss that",
@@ -42,15 +42,29 @@ def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | N
     )
 
 
-def _longest_keep(node: Node) -> int:
-    own = node.windowing.keep if isinstance(node, Aggregate) and node.windowing else 0
-    return max([own, *(_longest_keep(one) for one in inputs(node))])
+def corrected_for(node: Node) -> int:
+    """How long after the end of its window an answer may still be corrected, in microseconds."""
+    return max(map(_corrected_for, _windowings(node)), default=0)
+
+
+def _corrected_for(windowing: Windowing) -> int:
+    window = windowing.window
+    return windowing.keep + (window.reach if isinstance(window, Session) else 0)
+
+
+def _windowings(node: Node) -> list[Windowing]:
+    """Of all windows that rows have come through."""
+    return [one.windowing for one in upstream(node) if isinstance(one, Aggregate) and one.windowing is not None]
+
+
+def window_end(node: Node, group: tuple[str, ...]) -> str | None:
+    """The column that says when the windows of groups end, where each group of these rows is of one window."""
+    shape = node.shape
+    return shape.time if shape.time_is_end and shape.time in group else None
 
 
 def _sources(node: Node) -> list[Topic | Changelog]:
-    if isinstance(node, Topic | Changelog):
-        return [node]
-    return [source for one in inputs(node) for source in _sources(one)]
+    return [one for one in upstream(node) if isinstance(one, Topic | Changelog)]
 
 
 def _reason(sources: list[Topic | Changelog]) -> str:

@@ -12,7 +12,7 @@ from penstock.errors import DeclarationError
 
 def test_the_settings_have_defaults_that_bound_an_epoch() -> None:
     settings = AppSettings()
-    assert (settings.state_partitions, settings.max_rows, settings.max_bytes) == (None, 2_000_000, 256_000_000)
+    assert (settings.state_partitions, settings.max_rows, settings.max_bytes) == (None, 5_000_000, 512_000_000)
     assert settings.dead == "set aside"
 
 

@@ -15,6 +15,7 @@ from penstock.engine.build.sketches import with_stored
 from penstock.engine.build.windows import floored
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import EVENTS, REVISION, WEIGHT
+from penstock.engine.operators.hop import PANE, Hop
 from penstock.engine.operators.registers import RANK, SAID, USED, Registers
 from penstock.engine.operators.session import LAST, Sessions
 from penstock.engine.operators.weigh import DELTA, Weigh
@@ -28,11 +29,7 @@ _PIECE = "_piece"
 
 def accumulated_groups(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
     """The changes of groups, in windows whose bounds do not depend on the rows or in none."""
-    branches = [in_windows(job, _summed(job, rows, calls))]
-    branches += [_distinct(job, rows, name, one, branches[0]) for name, one in calls.items() if one.distinct]
-    parts = branches[0]
-    if len(branches) > 1 or isinstance(job.fixed, flow.Hopping):
-        parts = _added_up(job, reduce(DataFrame.unionAll, branches), calls)
+    window, joins = job.fixed, {one.name: one.join for one in _accumulators(calls) if one.join is not None}
     operator = Accumulate(
         state=job.state("groups"),
         rules={one.name: one.rule for one in _accumulators(calls)},
@@ -41,9 +38,26 @@ def accumulated_groups(job: Job, rows: DataFrame, calls: dict[str, Accumulated])
         upserts=job.upserts,
         titles=_titles(job, calls),
     )
-    joins = {one.name: one.join for one in _accumulators(calls) if one.join is not None}
+    distinct = any(one.distinct for one in calls.values())
+    if isinstance(window, flow.Hopping) and window.zone is None and not joins and not distinct:
+        return _hopped(job, window, operator, _summed(job, rows, calls))
+    branches = [in_windows(job, _summed(job, rows, calls))]
+    branches += [_distinct(job, rows, name, one, branches[0]) for name, one in calls.items() if one.distinct]
+    parts = branches[0]
+    if len(branches) > 1 or isinstance(window, flow.Hopping):
+        parts = _added_up(job, reduce(DataFrame.unionAll, branches), calls)
     groups = with_stored(hashed(parts, job.group), operator, joins)
     return job.graph.operated(groups, operator, job.node, answers(groups, {REVISION: _LONG, WEIGHT: _LONG}))
+
+
+def _hopped(job: Job, window: flow.Hopping, windows: Accumulate, panes: DataFrame) -> DataFrame:
+    """The changes of groups in hopping windows, which the operator makes of panes."""
+    keys = list(job.keys)
+    together = job.graph.brought_together(panes.drop(SHARE).withColumnRenamed(LOCAL, PANE), keys)
+    keyed = hashed(together, keys, job.graph.share(keys))
+    operator = Hop(windows, window.size, window.every, window.offset)
+    schema = answers(keyed, {START: _LONG, END: _LONG, REVISION: _LONG, WEIGHT: _LONG}, PANE)
+    return job.graph.operated(keyed, operator, job.node, schema)
 
 
 def _summed(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build import aggregates, rows, sources, tables
 from penstock.engine.build.graph import Graph, StateOf
-from penstock.engine.build.needs import needs_of, shared, upserted
+from penstock.engine.build.needs import STATEFUL, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
 from penstock.flow import plan as flow
 
@@ -42,15 +42,13 @@ def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, source_tasks
     staged, views = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
     for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):
-        frame, views[view.name] = output(_rows(graph, view.node), view.name)
+        frame, views[view.name] = output(graph, _rows(graph, view.node), view.name)
         staged.append(frame)
     return Built(reduce(DataFrame.unionAll, staged), graph.states, views)
 
 
 def _keeps_state(node: flow.Node) -> bool:
-    if isinstance(node, flow.Changelog | flow.Distinct | flow.Latest | flow.Top | flow.Aggregate):
-        return True
-    return any(_keeps_state(one) for one in flow.inputs(node))
+    return any(isinstance(one, STATEFUL) for one in flow.upstream(node))
 
 
 def _rows(graph: Graph, node: flow.Node) -> DataFrame:

@@ -17,7 +17,6 @@ from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HAS
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.replace import Replace
-from penstock.engine.operators.session import reach
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow
@@ -87,7 +86,7 @@ def _evaluated(job: Job, groups: DataFrame) -> DataFrame:
 def _kept_for(windowing: flow.Windowing) -> int:
     """How long after the end of a window its answer may still change: a session as long as an event can join it."""
     window = windowing.window
-    return windowing.keep + (reach(window.gap) if isinstance(window, flow.Session) else 0)
+    return windowing.keep + (window.reach if isinstance(window, flow.Session) else 0)
 
 
 def _answered(job: Job, groups: DataFrame, by: list[str]) -> DataFrame:

@@ -42,9 +42,21 @@ class StateOf:
     sources: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """How rows come out of an operator: what it runs over, and for each of the rows' columns the one it gives."""
+
+    changes: DataFrame
+    run: InArrow
+    columns: dict[str, str]
+
+
 @dataclass
 class Graph:
-    """What is known while an app is built: the session, how many state partitions there are, and the states so far."""
+    """What is known while an app is built: the session, how many state partitions there are, and the states so far.
+
+    `operations` knows the rows that come out of an operator as they are, or under other names.
+    """
 
     spark: SparkSession
     partitions: int
@@ -54,13 +66,16 @@ class Graph:
     upserted: frozenset[flow.Node]
     states: dict[str, StateOf] = field(default_factory=dict)
     built: dict[flow.Node, DataFrame] = field(default_factory=dict)
+    operations: dict[DataFrame, Operation] = field(default_factory=dict)
 
     def operated(self, changes: DataFrame, operator: Operator, node: flow.Node, output: pa.Schema) -> DataFrame:
         """Changes that were brought together by key, and know their share, through a stateful operator."""
         self.states[operator.state] = StateOf(operator.state, node, timed_sources(node))
         given = without(arrow_schema(changes.schema), SHARE)
         run = _in_their_place(operator.state, stateful(operator, given, output))
-        return in_arrow(changes, run, output)
+        rows = in_arrow(changes, run, output)
+        self.operations[rows] = Operation(changes, run, {name: name for name in output.names})
+        return rows
 
     def state_name(self, node: flow.Node, role: str) -> str:
         return f"{type(node).__name__.lower()}-{fingerprint(node)}-{role}"
@@ -194,7 +209,5 @@ def without(schema: pa.Schema, *names: str) -> pa.Schema:
 
 def timed_sources(node: flow.Node) -> tuple[str, ...]:
     """The topics with event time that a node reads from, directly or not."""
-    if isinstance(node, flow.Topic):
-        return (node.name,) if node.timing else ()
-    found = {name for one in flow.inputs(node) for name in timed_sources(one)}
-    return tuple(sorted(found))
+    timed = {one.name for one in flow.upstream(node) if isinstance(one, flow.Topic) and one.timing}
+    return tuple(sorted(timed))

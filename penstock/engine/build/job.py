@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -140,4 +140,16 @@ def named(job: Job, found: DataFrame, values: dict[str, str]) -> DataFrame:
         }
     valued = found.select(*keys, *(column.alias(name) for name, column in bounds.items()), *calls, WEIGHT)
     made = [F.expr(outer).alias(one.name) for outer, one in zip(job.outers, job.node.aggregates, strict=True)]
-    return valued.select(*(quoted(key.name) for key in job.node.keys), *bounds, *made, WEIGHT)
+    rows = valued.select(*(quoted(key.name) for key in job.node.keys), *bounds, *made, WEIGHT)
+    operation, columns = job.graph.operations[found], _renamed_columns(job, values)
+    if set(columns.values()) <= set(found.columns):
+        job.graph.operations[rows] = replace(operation, columns=columns)
+    return rows
+
+
+def _renamed_columns(job: Job, values: dict[str, str]) -> dict[str, str]:
+    """For each column of the answers the one it is made of. What is no column's name has to be evaluated."""
+    keys = {key.name: hidden for hidden, key in zip(job.keys, job.node.keys, strict=False)}
+    bounds = {"window_start": START, "window_end": END, "revision": REVISION} if job.windowing else {}
+    made = {one.name: values.get(outer, outer) for outer, one in zip(job.outers, job.node.aggregates, strict=True)}
+    return {**keys, **bounds, **made, WEIGHT: WEIGHT}

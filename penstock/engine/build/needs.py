@@ -12,24 +12,21 @@ from penstock.flow.expressions import columns_of
 Columns = frozenset[str]
 # Names are compared without case, as Spark does.
 EVERYTHING = frozenset({"*"})
-_STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
+STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
 
 
 def needs_of(plan: flow.Plan) -> Needs:
-    columns: dict[flow.Node, Columns] = {}
+    columns: dict[flow.Node, Columns] = {view.node: EVERYTHING for view in plan.views}
     origin: set[flow.Node] = set()
-
-    def ask(node: flow.Node, wanted: Columns, place: bool) -> None:
-        # What a table keeps must not depend on which views read it: they may change while it stays.
-        wanted = EVERYTHING if isinstance(node, flow.Changelog) else wanted
-        columns[node] = columns.get(node, frozenset()) | wanted
-        if place:
-            origin.add(node)
+    # Every node comes before those it reads from, so that all who need something of it have been asked.
+    for node in reversed(list(flow.nodes(plan))):
+        if isinstance(node, flow.Changelog):
+            # What a table keeps must not depend on which views read it: they may change while it stays.
+            columns[node] = EVERYTHING
         for one in flow.inputs(node):
-            ask(one, _of_input(node, wanted), _place_of_input(node, place))
-
-    for view in plan.views:
-        ask(view.node, EVERYTHING, False)
+            columns[one] = columns.get(one, frozenset()) | _of_input(node, columns[node])
+            if _place_of_input(node, node in origin):
+                origin.add(one)
     return Needs(columns, frozenset(origin))
 
 
@@ -86,7 +83,7 @@ def shared(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
     costly: set[flow.Node] = set()
     for node in flow.nodes(plan):
         python = isinstance(node, flow.Topic | flow.Map) or any(one in costly for one in flow.inputs(node))
-        if not isinstance(node, _STATEFUL) and not (small and python):
+        if not isinstance(node, STATEFUL) and not (small and python):
             continue
         if readers[node] > 1:
             chosen.add(node)
@@ -109,4 +106,4 @@ def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
             return False
         return all(isinstance(one, flow.Select) and only_views(one) for one in readers.get(node, []))
 
-    return frozenset(node for node in flow.nodes(plan) if isinstance(node, _STATEFUL) and only_views(node))
+    return frozenset(node for node in flow.nodes(plan) if isinstance(node, STATEFUL) and only_views(node))

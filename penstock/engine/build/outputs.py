@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.engine.build.graph import arrow_schema, columns_of_rows, in_arrow, quoted
+from penstock.engine.build.graph import Graph, Operation, arrow_schema, columns_of_rows, in_arrow, quoted
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
@@ -20,14 +20,29 @@ _STAGED: dict[str, pa.DataType] = {"view": pa.string(), "path": pa.string(), "ad
 STAGED = pa.schema(_STAGED)
 
 
-def output(rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
+def output(graph: Graph, rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
     """A DataFrame that stages the rows when it is run, and the view's columns."""
     names = [quoted(name) for name in columns_of_rows(rows)]
     weight = F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1).cast("long").alias(WEIGHT)
     changes = rows.select(*names, weight)
     schema = arrow_schema(changes.schema)
+    stage = _staging(view, schema)
     columns = pa.schema([one for one in schema if one.name != WEIGHT])
-    return in_arrow(changes, _staging(view, schema), STAGED), columns
+    operation = graph.operations.get(rows)
+    if operation is None:
+        return in_arrow(changes, stage, STAGED), columns
+    # What an operator gives is staged by the same task: Spark would hand every row over twice more, and change nothing.
+    return in_arrow(operation.changes, _staged_at_once(operation, stage, schema), STAGED), columns
+
+
+def _staged_at_once(operation: Operation, stage: InArrow, schema: pa.Schema) -> InArrow:
+    run, given = operation.run, [operation.columns[name] for name in schema.names]
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.select(given).rename_columns(schema.names).cast(schema)
+
+    return lambda batches: stage(named(run(batches)))
 
 
 def _staging(view: str, schema: pa.Schema) -> InArrow:

@@ -27,6 +27,7 @@ from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.flow import plan as flow
+from penstock.flow.timed import corrected_for, window_end
 
 # How long after the watermark a row can still change which one of its kind was first.
 DISTINCT_KEEP = 3_600_000_000
@@ -86,11 +87,17 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
     )
     check_key(rows, per, f"{node.place}: top")
     rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
-    together = _counted(graph.brought_together(rows, per))
+    together = graph.brought_together(rows, per)
     keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(per))
     by = tuple((f"{name}{part}", one.descending) for name, one in sorting.items() for part in ("_kind", ""))
     operator = Rank(
-        graph.state_name(node, "rows"), ranking.count, by, ranking.ties == "keep", grows=not _retracts(node)
+        graph.state_name(node, "rows"),
+        ranking.count,
+        by,
+        ranking.ties == "keep",
+        grows=not _retracts(node),
+        end=window_end(ranking.input, ranking.per),
+        keep_after=corrected_for(node),
     )
     columns = [one for one in arrow_schema(keyed.schema) if one.name in names]
     fields = [*columns, pa.field(RANK, pa.int32()), pa.field(WEIGHT, pa.int64())]

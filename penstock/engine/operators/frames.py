@@ -19,13 +19,14 @@ from penstock.engine.operators.contract import EVENTS, MOMENT, Outcome, Times, h
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema
 from penstock.engine.operators.regroup import TIMES
 from penstock.engine.operators.segments import among, find
-from penstock.engine.operators.session import late_sessions, reach
+from penstock.engine.operators.session import late_sessions
 from penstock.engine.operators.windows import END, START
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns, without_columns
 from penstock.engine.state.run import ID, Run
 from penstock.engine.state.search import NOWHERE, Hashes, Mask, distinct, expanded, firsts, positions
+from penstock.flow.plan import Session
 
 # The rows of many frames go out in pieces of about so many, since frames overlap and a row goes out once for each.
 PIECE_ROWS = 256 * 1024
@@ -58,7 +59,7 @@ class Frames:
             return integers(rows, MOMENT) + self.length + self.keep_after
         if not whole:
             return None  # a session goes as a whole, and its other rows may lie in other runs
-        return self._session_ends(rows) + reach(self.length) + self.keep_after
+        return self._session_ends(rows) + Session(self.length).reach + self.keep_after
 
     def _session_ends(self, rows: pa.RecordBatch) -> Numbers:
         """For each row when its session ends."""

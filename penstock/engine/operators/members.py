@@ -1,20 +1,21 @@
 """The rows of groups, kept as they are: what operators stand on that need all rows of a group to give an answer.
 
-The input has each different row once, with how often it was added (`_n`), the hashes of its group and one of the whole
-row. A state holds what came in: rows lie together by group, and the same row of two runs counts as often as both say.
+A row of the input has how often it was added (`_n`), the hashes of its group and one of the whole row. A state holds
+what came in: rows lie together by group, and the same row of two runs counts as often as both say.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
 from penstock.engine.operators.segments import segments
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
-from penstock.engine.state.rows import Numbers, hashes, integers, picked
+from penstock.engine.state.rows import Numbers, hashes, integers, picked, with_columns
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import NOWHERE, Hashes, Mask, Ordered, Positions, by_key, positions
+from penstock.engine.state.search import NOWHERE, Hashes, Mask, Ordered, Positions, by_key, firsts, positions
 
 MEMBERS = Adding({COUNT: "sum"})
 # What a row of the state has beside the columns of the user.
@@ -26,9 +27,15 @@ def members_schema(changes: pa.Schema) -> pa.Schema:
 
 
 def members(changes: pa.RecordBatch, order: Hashes) -> Run:
-    """The changes as rows of the state, without those that change nothing."""
+    """The changes as rows of the state: each different row once, without those that change nothing."""
     rows = keyed(changes, order, hashes(changes, ROW_HASH)).select(members_schema(changes.schema).names)
-    return sorted_run(picked(rows, integers(rows, COUNT) != 0))
+    run = sorted_run(rows)
+    begins = firsts(run.order, run.id)
+    batch, counts = picked(run.batch, begins), integers(run.batch, COUNT)
+    if not begins.all():
+        counts = np.add.reduceat(counts, np.flatnonzero(begins))
+        batch = with_columns(batch, {COUNT: counts})
+    return Run(picked(batch, counts != 0))
 
 
 def groups(rows: pa.RecordBatch) -> Numbers:

@@ -35,7 +35,8 @@ COPIES = "_copies"
 class Rank:
     """`order` names columns and says which of them descend; `ties`: rows equal in them share a rank.
 
-    With `grows` no row is ever taken away, and only rows among the first `count` are kept.
+    With `grows` no row is ever taken away, and only rows among the first `count` are kept. Where groups are of windows,
+    `end` names the column with their end, `keep_after` which nothing of them changes any more.
     """
 
     state: str
@@ -43,6 +44,8 @@ class Rank:
     order: tuple[tuple[str, bool], ...]
     ties: bool
     grows: bool
+    end: str | None = None
+    keep_after: int = 0
 
     @property
     def kind(self) -> Adding:
@@ -52,14 +55,17 @@ class Rank:
         return members_schema(changes)
 
     def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
-        return None
+        if self.end is None:
+            return None
+        ends: Numbers = rows.column(self.end).cast(pa.int64()).to_numpy()
+        return ends + self.keep_after
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         part = members(changes, hashes_of(changes)[0])
         before = arrangement.of_orders(distinct(part.order))
         old, new = self._ranked(before), self._ranked(MEMBERS.merged(before, part))
         run = _moves(before, new) if self.grows else part
-        counts = {"events": int(np.abs(integers(changes, COUNT)).sum())}
+        counts = {"events": int(np.abs(integers(part.batch, COUNT)).sum())}
         return Outcome(_difference(old, new), run, counts)
 
     def _ranked(self, run: Run) -> pa.RecordBatch:

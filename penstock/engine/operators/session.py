@@ -34,6 +34,7 @@ from penstock.engine.state.combine import Rule, folded
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
 from penstock.engine.state.search import Hashes, Mask, distinct, firsts
+from penstock.flow.plan import Session
 
 LAST = "_last"  # when a session's (or a piece's) last event was; `_start` is when its first was
 
@@ -45,15 +46,6 @@ def late_sessions(moments: Numbers, gap: int, keep: int, watermark: int) -> Mask
     came in one epoch.
     """
     return (moments // gap + 1) * gap + gap + keep <= watermark
-
-
-def reach(gap: int) -> int:
-    """How long after its end, beside `keep`, a session can still change.
-
-    The piece of an event that is not late ends less than `gap` and `keep` before the watermark, and begins a gap
-    earlier; an event in it can only join a session that ends after it.
-    """
-    return 2 * gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Sessions:
         return run_schema(changes, {REVISION: pa.int64(), GONE: pa.bool_()}, (HASH, EVENTS))
 
     def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
-        return self._ends(rows) + reach(self.gap) + self.keep_after
+        return self._ends(rows) + Session(self.gap).reach + self.keep_after
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         late = late_sessions(integers(changes, LAST), self.gap, self.keep_after, times.before)

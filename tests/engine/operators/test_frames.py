@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from penstock.engine.operators import frames
 from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, REVISION, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.frames import Frames
-from penstock.engine.operators.session import reach
 from penstock.engine.operators.windows import END, START
 from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.flow.plan import Session
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, evaluated, replacing, sorted_values, timed_rows
 from tests.engine.operators.stepping import (
     NO_TIME,
@@ -53,7 +53,7 @@ def run(
     epochs: Sequence[Epoch], way: Way, shape: Shape, length: int, keep: int, *, final: bool
 ) -> tuple[Stepper, Stepper]:
     """What keeps the rows, and what keeps the answers."""
-    longer = keep + (reach(length) if shape == "session" else 0)
+    longer = keep + (Session(length).reach if shape == "session" else 0)
     with (
         stepping(Frames("rows", shape, length, keep, final), SCHEMA, [], way) as kept,
         stepping(replacing(longer), ANSWERS, ANSWER, way) as answers,
