@@ -1,7 +1,7 @@
 """The most memory an app takes while it works off a backlog: four times the backlog should take no more of it.
 
-Each backlog is worked off by a process of its own, from Spark's start to the last epoch: tumbling windows with the
-default settings. Its memory is that of the whole tree of processes: the driver's Python, the JVM, and the workers. Each
+Each backlog is worked off by a process of its own, from Spark's start to the last epoch: tumbling windows, in epochs of
+at most an eighth of the larger one. Its memory is that of the whole tree of processes: the driver's Python, the JVM, and the workers. Each
 counts with its peak (VmHWM), as long as it lives; mapped files are part of it, and so are pages that workers share.
 PENSTOCK_BENCH_BIDS lowers the larger backlog for trying.
 """
@@ -21,10 +21,12 @@ from benchmarks.bids import create_bids
 from benchmarks.engine_queries import TUMBLING, VIEW, app_of
 from benchmarks.engine_running import count_from_environment, running, spark_session, view_rows
 from benchmarks.harness import Measurement, compared, temporary_directory
+from penstock.flow.settings import AppSettings
 from penstock.log import Log
 
 LARGE = count_from_environment("PENSTOCK_BENCH_BIDS", 10_000_000)
 SMALL = LARGE // 4
+SETTINGS = AppSettings(max_rows=LARGE // 8)
 AIM = 1.2
 SAMPLE_SECONDS = 0.1
 SPAWN = multiprocessing.get_context("spawn")
@@ -87,7 +89,7 @@ def received(connection: Connection) -> int:
 def work_off(connection: Connection, path: Path) -> None:
     """In a process of its own: how many bids the view counts at the end."""
     with Log(path) as log, spark_session() as spark:
-        with running(app_of(TUMBLING, "bids", "memory"), log, spark) as runner:
+        with running(app_of(TUMBLING, "bids", "memory", SETTINGS), log, spark) as runner:
             runner.run()
         counted = view_rows(runner.views, f"SELECT sum(bids) AS bids FROM {VIEW}").to_pylist()
         connection.send(counted[0]["bids"])

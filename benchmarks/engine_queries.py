@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bids import PARTITIONS, SCHEMA
 from penstock.app import App
+from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
 from penstock.flow.windows import hopping, session, tumbling
@@ -47,8 +48,8 @@ class Query:
     streaming: Streaming
 
 
-def app_of(query: Query, topic: str, name: str) -> App:
-    app = App(name)
+def app_of(query: Query, topic: str, name: str, settings: AppSettings | None = None) -> App:
+    app = App(name, settings=settings or AppSettings())
     bids = app.topic(topic, schema=SCHEMA, time="date_time", lateness=LATENESS, partitions=PARTITIONS)
     app.view(VIEW, query.ours(bids))
     return app

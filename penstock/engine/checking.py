@@ -30,7 +30,7 @@ def _declaration_error(error: Exception, session: SparkSession, plan: flow.Plan)
     for node in flow.nodes(plan):
         alone = flow.Plan(plan.app, (flow.View("alone", node, node.place),))
         try:
-            build(session, alone, partitions=1, source_tasks=1)
+            build(session, alone, partitions=1)
         except Exception as found:  # noqa: BLE001 - as above
             if isinstance(node, flow.Map):
                 return DeclarationError(f"{node.place}: map: the function fails: {_told(found)}")

@@ -37,10 +37,8 @@ from penstock.flow import plan as flow
 from penstock.log.files import disk_errors
 from penstock.log.frame import NO_TIME
 
-# Epochs with fewer rows are read by as few tasks as there are state partitions: a task costs about 10 ms.
+# In epochs with fewer rows a Python task costs more than its rows do, so nothing is worked out twice.
 SMALL_ROWS = 200_000
-# A large epoch is read by this many tasks for each state partition, so that cores end at about the same time.
-TASKS_PER_PARTITION = 8
 
 Dead = Mapping[str, Mapping[str, Mapping[str, str]]]
 """By topic, partition and offset (as JSON has them): why a row is left out."""
@@ -100,18 +98,17 @@ class Engine:
         self._directory = home.directory
         self._partitions = home.partitions
         self._sources = sorted(source_names(plan))
-        self._built: dict[int, Built] = {}
+        self._built: dict[bool, Built] = {}
 
     def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> Engine:
         """An engine for some of the views."""
         return Engine(self._spark, plan, inputs, self._home)
 
-    def built(self, source_tasks: int | None = None) -> Built:
-        """The plan for so many tasks that read; made when it is first needed."""
-        tasks = source_tasks or self._partitions
-        if tasks not in self._built:
-            self._built[tasks] = build(self._spark, self._plan, partitions=self._partitions, source_tasks=tasks)
-        return self._built[tasks]
+    def built(self, *, small: bool = True) -> Built:
+        """The plan for small epochs or for large ones; made when it is first needed."""
+        if small not in self._built:
+            self._built[small] = build(self._spark, self._plan, partitions=self._partitions, small=small)
+        return self._built[small]
 
     def states(self) -> Mapping[str, StateOf]:
         return self.built().states if self._plan.views else {}
@@ -120,17 +117,16 @@ class Engine:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
         if not self._plan.views:
             return Ran({}, {}, [], {}, {}, {})
-        tasks = self._source_tasks(work)
-        built = self.built(tasks)
-        staging, staged = self._collected(built.epoch, work, tasks)
-        return self._gathered(built, staged, staging, tasks)
+        built = self.built(small=rows_in(work.cut) < SMALL_ROWS)
+        staging, staged = self._collected(built.epoch, work)
+        return self._gathered(built, staged, staging)
 
     def failing(self, work: Work) -> list[dict[str, Any]]:
         """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
         graph = self._probing(work)
         frame = find_failing(graph, self._plan)
         with evaluated_in_place(self._spark):
-            return [] if frame is None else self._found(frame, work, graph.source_tasks)
+            return [] if frame is None else self._found(frame, work)
 
     def failing_view(self, work: Work) -> flow.View | None:
         """A view that fails also when it is run without the others."""
@@ -148,10 +144,10 @@ class Engine:
         if frame is None:
             return []
         if not has_place(frame):
-            return list(self._searched(frame.groupBy().count(), work, graph.source_tasks))
-        return self._found(frame.select(*PLACE), work, graph.source_tasks)
+            return list(self._searched(frame.groupBy().count(), work))
+        return self._found(frame.select(*PLACE), work)
 
-    def _searched(self, count: DataFrame, work: Work, tasks: int) -> Iterator[dict[str, Any]]:
+    def _searched(self, count: DataFrame, work: Work) -> Iterator[dict[str, Any]]:
         """The places of rows of which only the number can be told: by halving the range."""
         for topic in self._sources:
             cut = work.cut.sources[topic]
@@ -160,7 +156,7 @@ class Engine:
                 number, start, end = spans.pop()
                 if start == end:
                     continue
-                _, found = self._collected(count, work, tasks, only=(topic, (number, start, end)))
+                _, found = self._collected(count, work, only=(topic, (number, start, end)))
                 if not found.column(0)[0].as_py():
                     continue
                 if end - start == 1:
@@ -175,7 +171,7 @@ class Engine:
         frames = reached(graph, self._plan)
         try:
             for frame in frames:
-                self._collected(frame, work, graph.source_tasks, only=(topic, span))
+                self._collected(frame, work, only=(topic, span))
         except FAILURES as error:
             return reason(error)
         return None
@@ -184,28 +180,24 @@ class Engine:
         return Graph(
             self._spark,
             self._partitions,
-            self._source_tasks(work),
             needs_everything(self._plan),
             shared=frozenset(),
             upserted=frozenset(),
         )
 
-    def _found(self, frame: DataFrame, work: Work, tasks: int) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._collected(frame, work, tasks)[1].to_pylist()
+    def _found(self, frame: DataFrame, work: Work) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._collected(frame, work)[1].to_pylist()
         return rows
 
-    def _source_tasks(self, work: Work) -> int:
-        return self._partitions * (TASKS_PER_PARTITION if rows_in(work.cut) > SMALL_ROWS else 1)
-
     def _collected(
-        self, frame: DataFrame, work: Work, tasks: int, *, only: tuple[str, tuple[int, int, int]] | None = None
+        self, frame: DataFrame, work: Work, *, only: tuple[str, tuple[int, int, int]] | None = None
     ) -> tuple[str, pa.Table]:
         """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
         staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
         assignment = self._directory / staging / "assignment.json"
         with disk_errors(f"app '{self._plan.app}'"):
             assignment.parent.mkdir(parents=True)
-            assignment.write_text(json.dumps(self._assignment(work, staging, tasks, only)))
+            assignment.write_text(json.dumps(self._assignment(work, staging, only)))
         context = self._spark.sparkContext
         context.setLocalProperty(PROPERTY, str(assignment))
         try:
@@ -215,9 +207,7 @@ class Engine:
         finally:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
 
-    def _assignment(
-        self, work: Work, staging: str, tasks: int, only: tuple[str, tuple[int, int, int]] | None
-    ) -> dict[str, Any]:
+    def _assignment(self, work: Work, staging: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
         times = {
             name: (work.time_before(state.sources), work.time_after(state.sources))
             for name, state in self.states().items()
@@ -236,12 +226,10 @@ class Engine:
                 }
                 for name in self.states()
             },
-            "sources": {name: self._source(work, name, tasks, only) for name in self._sources},
+            "sources": {name: self._source(work, name, only) for name in self._sources},
         }
 
-    def _source(
-        self, work: Work, name: str, tasks: int, only: tuple[str, tuple[int, int, int]] | None
-    ) -> dict[str, Any]:
+    def _source(self, work: Work, name: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
         one, cut = self._inputs[name], work.cut.sources[name]
         if only is not None:
             ranges = [only[1]] if only[0] == name else []
@@ -251,17 +239,17 @@ class Engine:
         place = Place(str(self._home.log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
         return {
             "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
-            "tasks": [ranges[number::tasks] for number in range(tasks)],
+            "tasks": [ranges[number :: self._partitions] for number in range(self._partitions)],
             "dead": work.dead.get(name, {}),
         }
 
-    def _gathered(self, built: Built, staged: pa.Table, staging: str, tasks: int) -> Ran:
+    def _gathered(self, built: Built, staged: pa.Table, staging: str) -> Ran:
         folder = self._directory / staging
         reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.report.json"))]
         # A task that ran twice, or a source that is read by two branches, has reported twice: the same.
         states = {(one["state"], one["partition"]): one for one in reports if "state" in one}
         sources = {(one["source"], one["task"]): one for one in reports if "source" in one}
-        self._check_complete(built, states, sources, tasks)
+        self._check_complete(built, states, sources)
         files: dict[str, dict[int, tuple[RunFile, ...]]] = {name: {} for name in built.states}
         for (name, partition), one in states.items():
             files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
@@ -284,7 +272,6 @@ class Engine:
         built: Built,
         states: Mapping[tuple[str, int], Any],
         sources: Mapping[tuple[str, int], Any],
-        tasks: int,
     ) -> None:
         """What a task did not report would be missing from the state without anybody noticing."""
         missing = [
@@ -296,7 +283,7 @@ class Engine:
         missing += [
             f"topic '{name}', task {number}"
             for name in self._sources
-            for number in range(tasks)
+            for number in range(self._partitions)
             if (name, number) not in sources
         ]
         if missing:

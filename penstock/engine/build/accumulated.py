@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.accumulators import Accumulated, Accumulator
@@ -63,10 +63,15 @@ def _hopped(job: Job, window: flow.Hopping, windows: Accumulate, panes: DataFram
 def _summed(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFrame:
     """An epoch's part of each group, by the pane of time where there are windows."""
     columns = [_over_rows(one).cast(one.type).alias(one.name) for one in _accumulators(calls)]
-    summed = rows.groupBy(*job.key_columns(), *job.pane()).agg(
-        *columns, F.sum(weight_of(rows)).cast("long").alias(COUNT), F.count(F.lit(1)).alias(EVENTS)
-    )
+    summed = _counted(rows, rows.groupBy(*job.key_columns(), *job.pane()), *columns)
     return summed.select("*", job.graph.share([*job.keys, *([LOCAL] if job.fixed else [])]))
+
+
+def _counted(rows: DataFrame, groups: GroupedData, *columns: Column) -> DataFrame:
+    """Aggregates of groups, with how many rows they have now and how many events that took: mostly the same number."""
+    if WEIGHT in rows.columns:
+        return groups.agg(*columns, F.sum(WEIGHT).cast("long").alias(COUNT), F.count(F.lit(1)).alias(EVENTS))
+    return groups.agg(*columns, F.count(F.lit(1)).alias(COUNT)).select("*", F.col(COUNT).alias(EVENTS))
 
 
 def _over_rows(one: Accumulator) -> Column:
@@ -139,12 +144,12 @@ def accumulated_sessions(job: Job, rows: DataFrame, calls: dict[str, Accumulated
     """The changes of sessions: Spark sums up pieces shorter than the gap, none of which is in two sessions."""
     assert job.windowing is not None
     accumulators, at = _accumulators(calls), job.moment()
-    pieces = rows.groupBy(*job.key_columns(), floored(at, gap, 0).alias(_PIECE)).agg(
+    pieces = _counted(
+        rows,
+        rows.groupBy(*job.key_columns(), floored(at, gap, 0).alias(_PIECE)),
         *(_over_rows(one).cast(one.type).alias(one.name) for one in accumulators),
         F.min(at).alias(START),
         F.max(at).alias(LAST),
-        F.count(F.lit(1)).alias(COUNT),
-        F.count(F.lit(1)).alias(EVENTS),
     )
     keys = list(job.keys)
     together = job.graph.brought_together(pieces.drop(_PIECE), keys)

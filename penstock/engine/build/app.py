@@ -35,10 +35,9 @@ class Built:
     views: dict[str, pa.Schema]
 
 
-def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, source_tasks: int) -> Built:
+def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool = True) -> Built:
     spark.conf.set("spark.sql.optimizer.excludedRules", _EXCLUDED)
-    once = shared(plan, small=source_tasks == partitions)
-    graph = Graph(spark, partitions, source_tasks, needs_of(plan), once, upserted(plan))
+    graph = Graph(spark, partitions, needs_of(plan), shared(plan, small=small), upserted(plan))
     staged, views = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
     for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):

@@ -60,7 +60,6 @@ class Graph:
 
     spark: SparkSession
     partitions: int
-    source_tasks: int
     needs: Needs
     shared: frozenset[flow.Node]
     upserted: frozenset[flow.Node]

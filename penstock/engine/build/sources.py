@@ -67,7 +67,7 @@ def source(graph: Graph, node: flow.Source) -> DataFrame:
     if not fields:
         fields.append(pa.field(OFFSET, _HIDDEN[OFFSET]))  # rows are counted, and something must carry them
     columns = pa.schema(fields)
-    tasks = graph.spark.range(0, graph.source_tasks, 1, graph.source_tasks)
+    tasks = graph.spark.range(0, graph.partitions, 1, graph.partitions)
     read = _reading(_Source(node.name, columns, timing, deletes))
     return tasks.mapInArrow(read, from_arrow_schema(columns))
 
