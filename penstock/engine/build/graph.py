@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
 from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator
 from penstock.engine.tasks import InArrow, assignment, state_partition, stateful
@@ -31,6 +31,8 @@ ORIGIN = (PARTITION, OFFSET)
 SHARE = "_share"
 # Makes the second hash of a key another function of it than the first.
 SALT = 7
+# So many columns have their marks in one number.
+MARKS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
 
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
-    columns = [hashable(rows, name) for name in by]
+    columns = hashable(rows, by)
     return rows.select(
         "*",
         F.xxhash64(*columns).alias(HASH),
@@ -150,14 +152,47 @@ def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     )
 
 
-def row_hash(rows: DataFrame, columns: list[str]) -> Column:
-    return F.xxhash64(F.lit(SALT), *(hashable(rows, name) for name in columns))
+def row_hash(rows: DataFrame, names: list[str]) -> Column:
+    return F.xxhash64(F.lit(SALT), *hashable(rows, names))
 
 
-def hashable(rows: DataFrame, name: str) -> Column:
-    """A column as something that Spark hashes, which maps are not: their entries have no order."""
-    column = F.col(quoted(name))
-    return F.to_json(F.struct(column)) if has_map(rows.schema[name].dataType) else column
+def hashable(rows: DataFrame, names: list[str]) -> list[Column]:
+    """What Spark is to hash, so that rows which differ in these columns have different hashes.
+
+    Spark passes over nulls, wherever they are: (1, null) and (null, 1) have the same hash. So which are null is hashed
+    too. And it does not hash maps, but their entries.
+    """
+    columns = {name: F.col(quoted(name)) for name in names}
+    values = [_without_holes(column, rows.schema[name].dataType) for name, column in columns.items()]
+    if len(names) == 1 and isinstance(rows.schema[names[0]].dataType, AtomicType):
+        return values
+    marks = list(columns.values())
+    return [*(_which_are_null(marks[at : at + MARKS]) for at in range(0, len(marks), MARKS)), *values]
+
+
+def _which_are_null(columns: list[Column]) -> Column:
+    """A bit for each column."""
+    bits = (F.when(column.isNull(), F.lit(1 << at)).otherwise(F.lit(0)) for at, column in enumerate(columns))
+    return reduce(Column.bitwiseOR, bits)
+
+
+def _without_holes(column: Column, type_: DataType) -> Column:
+    """A value in which every part that may be null has a mark beside it that says whether it is."""
+
+    def marked(part: Column, of: DataType) -> list[Column]:
+        return [part.isNull(), _without_holes(part, of)]
+
+    match type_:
+        case MapType():
+            entry = StructType().add("key", type_.keyType).add("value", type_.valueType)
+            return _without_holes(F.map_entries(column), ArrayType(entry))
+        case ArrayType():
+            return F.transform(column, lambda element: F.struct(*marked(element, type_.elementType)))
+        case StructType():
+            parts = [one for field in type_ for one in marked(column.getField(field.name), field.dataType)]
+            return F.struct(*parts)
+        case _:
+            return column
 
 
 def check_key(rows: DataFrame, names: Iterable[str], where: str) -> None:

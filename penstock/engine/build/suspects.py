@@ -86,7 +86,7 @@ def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
 
 def _evaluating(rows: DataFrame) -> DataFrame:
     """A hash of all columns, so that Spark leaves none of them out."""
-    return rows.groupBy().agg(F.max(F.xxhash64(*(hashable(rows, name) for name in rows.columns))).alias("_all"))
+    return rows.groupBy().agg(F.max(F.xxhash64(*hashable(rows, rows.columns))).alias("_all"))
 
 
 def last_moment(node: flow.Node) -> Column:

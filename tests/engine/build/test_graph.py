@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.build import graph
-from penstock.engine.build.graph import SHARE, Graph, Needs, in_arrow
+from penstock.engine.build.graph import SHARE, Graph, Needs, hashed, in_arrow, row_hash
 from penstock.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -39,11 +39,37 @@ def test_rows_of_another_partition_are_refused() -> None:
 
 
 def test_spark_brings_rows_where_their_share_says(spark: SparkSession) -> None:
-    made = Graph(spark, 5, 5, Needs({}, frozenset()), frozenset(), frozenset())
+    made = Graph(spark, 5, Needs({}, frozenset()), frozenset(), frozenset())
     rows = spark.createDataFrame([(n, None if n % 7 == 0 else str(n)) for n in range(100)], "a int, `b c` string")
     together = made.brought_together(rows, ["a", "b c"])
     found = together.selectExpr("spark_partition_id() AS task", "*").select("task", made.share(["a", "b c"])).collect()
     assert {row["task"] == row[SHARE] for row in found} == {True}
+
+
+def test_rows_that_differ_only_in_where_they_are_null_have_different_hashes(spark: SparkSession) -> None:
+    schema = "a int, b int, list array<int>, part struct<x: int, y: struct<z: int>>, entries map<string, int>"
+    rows = [
+        (1, None, None, None, None),
+        (None, 1, None, None, None),
+        (None, None, None, None, None),
+        (None, None, [], None, None),
+        (None, None, [None], None, None),
+        (None, None, [1], None, None),
+        (None, None, [1, None], None, None),
+        (None, None, [None, 1], None, None),
+        (None, None, None, (None, None), None),
+        (None, None, None, (1, None), None),
+        (None, None, None, (None, (1,)), None),
+        (None, None, None, (None, (None,)), None),
+        (None, None, None, None, {}),
+        (None, None, None, None, {"a": None}),
+        (None, None, None, None, {"a": 1}),
+    ]
+    frame = spark.createDataFrame(rows, schema)
+    names = frame.columns
+    found = hashed(frame, names, row_hash(frame, names).alias("row")).select("_h1", "_h2", "row").collect()
+    for column in range(3):
+        assert len({row[column] for row in found}) == len(rows)
 
 
 def test_columns_of_any_name_go_through_arrow(spark: SparkSession) -> None:
