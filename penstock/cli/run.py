@@ -55,7 +55,7 @@ def run(
     program = Program(loaded.plan, log or loaded.log, loaded.settings)
     manner = Manner(once=once, rebuild=rebuild, master=spark)
     try:
-        run_app(program, manner, stop=stop, listener=Listener(told.progress, told.waiting))
+        run_app(program, manner, stop=stop, listener=Listener(told.progress, told.waiting, told.cut_short))
     finally:
         told.end()
 
@@ -105,6 +105,10 @@ class _Told:
     def waiting(self, error: UnavailableError) -> None:
         self._break()
         tell(f"waiting: {error.message}")
+
+    def cut_short(self) -> None:
+        self._break()
+        tell("Spark was ended too: the epoch that was running is run again at the next start")
 
     def end(self) -> None:
         if self._pending:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from penstock.derive.place import app_directory
 from penstock.engine.instance import Instance, Progress
-from penstock.engine.spark import SparkSession, start_spark
+from penstock.engine.spark import SparkSession, has_ended, start_spark
 from penstock.errors import UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
@@ -51,10 +51,11 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears what happens: each epoch that is done, and what holds us up."""
+    """Who hears what happens: each epoch that is done, what holds us up, and that Spark was ended with us."""
 
     progress: Callable[[Progress], None]
     waiting: Callable[[UnavailableError], None]
+    cut_short: Callable[[], None] = lambda: None
 
 
 def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Listener) -> None:
@@ -68,7 +69,13 @@ def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Li
         if instance is None:
             return
         with instance:
-            _run_epochs(instance, manner, stop, listener)
+            try:
+                _run_epochs(instance, manner, stop, listener)
+            except Exception:
+                # Who ends a whole group of processes ends Spark too. The epoch is planned, and the next start runs it.
+                if not stop.is_set() or not has_ended(spark):
+                    raise
+                listener.cut_short()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-__all__ = ["SparkSession", "evaluated_in_place", "session_for", "start_spark"]
+__all__ = ["SparkSession", "evaluated_in_place", "has_ended", "session_for", "start_spark"]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
+# How long the process may take to end after it was told to.
+END_SECONDS = 5.0
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -35,7 +38,8 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
     # Without it Spark looks up this machine's own name, and does not start where that name has no address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # What fails is told by our own errors; Spark would tell it a second time, with the stacks of two languages.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "py4j"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
     for key, value in _CONTEXT.items():
         builder = builder.config(key, value)
@@ -73,6 +77,16 @@ def _printing_to(path: Path | None) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Whether Spark's own process is gone, or goes within seconds."""
+    process = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tests.faults.processes import PATIENCE, ROOT, Parent
 
 # Starting Spark takes some ten seconds, on a machine that does nothing else.
 START_PATIENCE = 180.0
+BACKLOG_PATIENCE = 900.0
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 SCHEMA = "id long, kind string, amount long, at timestamp"
 
@@ -80,9 +81,9 @@ class RunningApp:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ended(self) -> int:
+    def ended(self, patience: float = START_PATIENCE) -> int:
         """Wait for its end; the status."""
-        status = self.process.wait(START_PATIENCE)
+        status = self.process.wait(patience)
         for reader in self._readers:
             reader.join(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
@@ -131,7 +132,7 @@ def until(condition: Callable[[], bool], app: RunningApp) -> None:
 
 def run_once(program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> RunningApp:
     app = RunningApp(program, log, "--once", *options, environment=environment)
-    assert app.ended() == 0, app.stderr
+    assert app.ended(BACKLOG_PATIENCE) == 0, app.stderr
     return app
 
 

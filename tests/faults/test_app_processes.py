@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -126,6 +127,21 @@ def test_damaged_state_is_named_and_built_again_on_request(program: Path, root: 
     assert total(root) == 100
     run_once(program, root, "--rebuild")
     assert_right(root)
+
+
+def test_an_app_that_is_ended_together_with_its_spark_goes_on_at_the_next_start(
+    program: Path, root: Path, tmp_path: Path, started: list[RunningApp]
+) -> None:
+    program.write_text(STUCK.format(here=tmp_path, schema=SCHEMA))
+    app = RunningApp(program, root)
+    started.append(app)
+    until((tmp_path / "reached").exists, app)
+    os.killpg(app.process.pid, signal.SIGTERM)
+    assert app.ended() == 0, app.stderr
+    assert "Spark was ended too: the epoch that was running is run again" in app.stderr
+    assert "Traceback" not in app.stderr
+    (tmp_path / "go").touch()
+    assert [epoch["rows"] for epoch in run_once(program, root).epochs] == [100]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
