@@ -21,8 +21,10 @@ from penstock.engine.state.combine import Rule
 from penstock.flow.expressions import Call
 
 _ORDERED = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
+SPARE_DIGITS = 12
 _EXTREMES: dict[str, Rule] = {"min": "min", "max": "max"}
 _FRACTIONS = (T.FloatType, T.DoubleType)
+_NARROW = (T.ByteType, T.ShortType, T.IntegerType)
 _BITMAPS: dict[str, Rule] = {"bitmap_and_agg": "and", "bitmap_construct_agg": "or", "bitmap_or_agg": "or"}
 _DEVIATION = "0.05"  # what `approx_count_distinct` allows where nothing is said
 
@@ -160,14 +162,18 @@ def _average(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumula
 
 
 def _holds(quotient: DataType, result: DataType) -> bool:
-    """Whether a quotient has more digits than it will be rounded to."""
+    """Whether a quotient has so many more digits that rounding it twice gives what rounding it once would."""
     assert isinstance(quotient, T.DecimalType) and isinstance(result, T.DecimalType)
-    return quotient.scale > result.scale
+    return quotient.scale >= result.scale + SPARE_DIGITS
 
 
 def _summing(call: Call, name: str, rows: DataFrame, argument: str, retracts: bool) -> Accumulator:
     total = _type(rows, f"sum({argument})", aggregate=True).simpleString()
-    signed = f"CASE WHEN {WEIGHT} > 0 THEN ({argument}) ELSE -({argument}) END" if retracts else argument
+    signed = argument
+    if retracts:
+        # The least number of a type has no opposite in it.
+        wide = f"CAST({argument} AS bigint)" if isinstance(_type(rows, argument), _NARROW) else f"({argument})"
+        signed = f"CASE WHEN {WEIGHT} > 0 THEN {wide} ELSE -{wide} END"
     return _plain(name, f"sum({signed}){_only(call)}", "sum", total)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.engine.build.graph import hashed, quoted, row_hash, weight_of
+from penstock.engine.build.graph import has_map, hashed, quoted, row_hash, weight_of
 from penstock.engine.build.job import Job, answers, in_windows
 from penstock.engine.build.weighing import LIVE, over_live_rows, weighed
 from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HASH, WEIGHT
@@ -68,8 +68,10 @@ def _columns(job: Job, rows: DataFrame) -> list[Column]:
 def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
     """Each different row of a group once, with how often it was added, where the group's state is."""
     whole = [name for name in rows.columns if name not in (COUNT, EVENTS)]
-    together = job.graph.brought_together(rows, group).groupBy(*map(quoted, whole))
-    counted = together.agg(F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
+    counted = job.graph.brought_together(rows, group)
+    if not any(has_map(rows.schema[name].dataType) for name in whole):  # Spark groups by maps, and spoils them
+        grouped = counted.groupBy(*map(quoted, whole))
+        counted = grouped.agg(F.sum(COUNT).alias(COUNT), F.sum(EVENTS).alias(EVENTS))
     return hashed(counted, group, row_hash(counted, whole).alias(ROW_HASH), job.graph.share(group))
 
 

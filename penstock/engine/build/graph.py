@@ -159,8 +159,8 @@ def row_hash(rows: DataFrame, names: list[str]) -> Column:
 def hashable(rows: DataFrame, names: list[str]) -> list[Column]:
     """What Spark is to hash, so that rows which differ in these columns have different hashes.
 
-    Spark passes over nulls, wherever they are: (1, null) and (null, 1) have the same hash. So which are null is hashed
-    too. And it does not hash maps, but their entries.
+    Spark passes over nulls, wherever they are, and over where a list ends: (1, null) and (null, 1) have the same hash,
+    ([1], []) and ([], [1]) too. So which are null is hashed as well, and how long lists are. Of maps it is the entries.
     """
     columns = {name: F.col(quoted(name)) for name in names}
     values = [_without_holes(column, rows.schema[name].dataType) for name, column in columns.items()]
@@ -177,7 +177,7 @@ def _which_are_null(columns: list[Column]) -> Column:
 
 
 def _without_holes(column: Column, type_: DataType) -> Column:
-    """A value in which every part that may be null has a mark beside it that says whether it is."""
+    """A value in which every part has a mark beside it that says whether it is null, and every list its length."""
 
     def marked(part: Column, of: DataType) -> list[Column]:
         return [part.isNull(), _without_holes(part, of)]
@@ -187,7 +187,8 @@ def _without_holes(column: Column, type_: DataType) -> Column:
             entry = StructType().add("key", type_.keyType).add("value", type_.valueType)
             return _without_holes(F.map_entries(column), ArrayType(entry))
         case ArrayType():
-            return F.transform(column, lambda element: F.struct(*marked(element, type_.elementType)))
+            elements = F.transform(column, lambda element: F.struct(*marked(element, type_.elementType)))
+            return F.struct(F.size(column), elements)
         case StructType():
             parts = [one for field in type_ for one in marked(column.getField(field.name), field.dataType)]
             return F.struct(*parts)

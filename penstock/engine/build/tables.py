@@ -26,6 +26,7 @@ from penstock.engine.operators.first import First
 from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
 from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.timed import corrected_for, window_end
 
@@ -86,6 +87,12 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
         weight_of(rows).cast("long").alias(COUNT),
     )
     check_key(rows, per, f"{node.place}: top")
+    for name, one in sorting.items():
+        if isinstance(rows.schema[name].dataType, T.ArrayType | T.MapType):
+            raise DeclarationError(
+                f"{node.place}: top: rows are not ordered by lists or maps; '{one.expression}' is one",
+                hint="order by something in it, such as element_at(numbers, 1)",
+            )
     rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
     together = graph.brought_together(rows, per)
     keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(per))
@@ -123,19 +130,13 @@ def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
         row_hash(rows, by).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
     )
-    together = _counted(graph.brought_together(rows, [_KEY]))
+    together = graph.brought_together(rows, [_KEY])
     keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share([_KEY]))
     operator = First(
         graph.state_name(node, "rows"), node.within, DISTINCT_KEEP, tuple(place), grows=not _retracts(node)
     )
     columns = [one for one in arrow_schema(keyed.schema) if one.name in (*names, *place)]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
-
-
-def _counted(rows: DataFrame) -> DataFrame:
-    """Each different row once, with how often it was added. Rows that were brought together stay where they are."""
-    equal = [quoted(name) for name in rows.columns if name != COUNT]
-    return rows.groupBy(*equal).agg(F.sum(COUNT).alias(COUNT))
 
 
 def _retracts(node: flow.Node) -> bool:

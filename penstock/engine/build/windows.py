@@ -54,7 +54,13 @@ def universal(local_: Column, zone: str | None) -> Column:
 def pane_of(window: Tumbling | Hopping, moment_: Column) -> Column:
     """The start, by the clocks of the zone, of the piece of time an event is in; windows are made of whole ones."""
     length = window.size if isinstance(window, Tumbling) else math.gcd(window.size, window.every)
-    return floored(local(moment_, window.zone), length, window.offset)
+    pane = floored(local(moment_, window.zone), length, window.offset)
+    if window.zone is None:
+        return pane
+    # Where clocks are changed at the bound of a pane, what they show may belong to the pane before or after.
+    starts_later = universal(pane, window.zone) > moment_
+    has_ended = universal(pane + F.lit(length), window.zone) <= moment_
+    return F.when(starts_later, pane - F.lit(length)).when(has_ended, pane + F.lit(length)).otherwise(pane)
 
 
 def starts_of(window: Hopping, pane: Column) -> Column:

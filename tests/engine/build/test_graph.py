@@ -48,6 +48,7 @@ def test_spark_brings_rows_where_their_share_says(spark: SparkSession) -> None:
 
 def test_rows_that_differ_only_in_where_they_are_null_have_different_hashes(spark: SparkSession) -> None:
     schema = "a int, b int, list array<int>, part struct<x: int, y: struct<z: int>>, entries map<string, int>"
+    schema += ", more array<int>"
     rows = [
         (1, None, None, None, None),
         (None, 1, None, None, None),
@@ -65,6 +66,7 @@ def test_rows_that_differ_only_in_where_they_are_null_have_different_hashes(spar
         (None, None, None, None, {"a": None}),
         (None, None, None, None, {"a": 1}),
     ]
+    rows = [(*row, None) for row in rows] + [(None, None, [1], None, None, []), (None, None, [], None, None, [1])]
     frame = spark.createDataFrame(rows, schema)
     names = frame.columns
     found = hashed(frame, names, row_hash(frame, names).alias("row")).select("_h1", "_h2", "row").collect()

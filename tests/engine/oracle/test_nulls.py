@@ -15,6 +15,25 @@ if TYPE_CHECKING:
 VALUES = (None, 1, 2)
 
 
+def test_maps_and_lists_beside_the_key_are_kept_as_they_are(spark: SparkSession) -> None:
+    app = App("lists")
+    events = app.topic("events", schema="k string, p array<string>, q array<string>, m map<string, bigint>")
+    app.view("counts", events.group_by("p", "q").agg(n="count(*)"))
+    app.view("different", events.distinct("p", "q").select("p", "q"))
+    app.view("maps", events.group_by("k").agg(maps="collect_list(m)"))
+    app.view("firsts", events.distinct("k").select("k", "m"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [{"k": "a", "p": ["x"], "q": [], "m": [("b", 1), ("a", None)]}])
+        rig.run()
+        rig.append("events", [{"k": "a", "p": [], "q": ["x"], "m": [("c", 2)]}])
+        rig.run()
+        assert [row["n"] for row in rig.view("counts")] == [1, 1]
+        assert len(rig.view("different")) == 2
+        (collected,) = rig.view("maps")
+        assert sorted(map(str, collected["maps"])) == ["{'b': 1, 'a': None}", "{'c': 2}"]
+        assert [row["m"] for row in rig.view("firsts")] == [{"b": 1, "a": None}]
+
+
 def app_of() -> App:
     app = App("holes")
     events = app.topic("events", schema="id long, a long, b long, c long")

@@ -103,3 +103,22 @@ def test_days_are_as_long_as_they_are_there(found: dict[str, list[dict[str, Any]
                 wanted[window] = wanted.get(window, 0) + 1
         rows = {(row["window_start"], row["window_end"]): row["n"] for row in found[view]}
         assert rows == wanted
+
+
+def test_days_that_begin_in_the_hour_in_which_clocks_change_hold_their_events(spark: SparkSession) -> None:
+    """In spring that hour is not there, in autumn it is there twice."""
+    app = App("early")
+    events = app.topic("events", schema="id long, at timestamp", time="at")
+    days = events.window(tumbling("1 day", offset="150 minutes", zone="Europe/Berlin"), late="drop")
+    app.view("days", days.group_by("id").agg(at="max(at)"))
+    changes = [datetime(2024, 3, 31, 1, tzinfo=UTC), datetime(2024, 10, 27, 1, tzinfo=UTC)]
+    minutes = [change + timedelta(minutes=7 * step) for change in changes for step in range(-20, 20)]
+    with Rig(app, spark=spark, start=datetime(2024, 12, 1, tzinfo=UTC)) as rig:
+        rig.append("events", [{"id": number, "at": at} for number, at in enumerate(minutes)])
+        rig.run()
+        rig.advance("3 days")
+        rig.run()
+        rows = rig.view("days")
+        assert len(rows) == len(minutes)
+        assert all(row["window_start"] <= row["at"] < row["window_end"] for row in rows)
+        assert rig.account("days").late == 0
