@@ -21,11 +21,12 @@ from penstock.engine.state.combine import Rule
 from penstock.flow.expressions import Call
 
 _ORDERED = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
-SPARE_DIGITS = 12
 _EXTREMES: dict[str, Rule] = {"min": "min", "max": "max"}
 _FRACTIONS = (T.FloatType, T.DoubleType)
 _NARROW = (T.ByteType, T.ShortType, T.IntegerType)
 _BITMAPS: dict[str, Rule] = {"bitmap_and_agg": "and", "bitmap_construct_agg": "or", "bitmap_or_agg": "or"}
+# With so many digits more than the result has, a quotient that is rounded twice is next to never off by one.
+_SPARE_DIGITS = 12
 _DEVIATION = "0.05"  # what `approx_count_distinct` allows where nothing is said
 
 
@@ -162,9 +163,9 @@ def _average(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumula
 
 
 def _holds(quotient: DataType, result: DataType) -> bool:
-    """Whether a quotient has so many more digits that rounding it twice gives what rounding it once would."""
+    """Whether a quotient has so many more digits than its result that it may be rounded twice."""
     assert isinstance(quotient, T.DecimalType) and isinstance(result, T.DecimalType)
-    return quotient.scale >= result.scale + SPARE_DIGITS
+    return quotient.scale >= result.scale + _SPARE_DIGITS
 
 
 def _summing(call: Call, name: str, rows: DataFrame, argument: str, retracts: bool) -> Accumulator:

@@ -1,7 +1,7 @@
 """Any aggregate of Spark: rows of groups are kept, and Spark evaluates it again over all rows of what has changed.
 
 Groups and windows are found again by the operator `Regroup`; sliding windows and sessions, whose bounds depend on the
-rows, by `Frames`. A row stands once, with how often it is there.
+rows, by `Frames`. In the state a row stands once, with how often it is there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _columns(job: Job, rows: DataFrame) -> list[Column]:
 
 
 def _kept(job: Job, rows: DataFrame, group: list[str]) -> DataFrame:
-    """Each different row of a group once, with how often it was added, where the group's state is."""
+    """The rows of groups, where their state is, with how often they were added: mostly each different one once."""
     whole = [name for name in rows.columns if name not in (COUNT, EVENTS)]
     counted = job.graph.brought_together(rows, group)
     if not any(has_map(rows.schema[name].dataType) for name in whole):  # Spark groups by maps, and spoils them

@@ -87,12 +87,7 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
         weight_of(rows).cast("long").alias(COUNT),
     )
     check_key(rows, per, f"{node.place}: top")
-    for name, one in sorting.items():
-        if isinstance(rows.schema[name].dataType, T.ArrayType | T.MapType):
-            raise DeclarationError(
-                f"{node.place}: top: rows are not ordered by lists or maps; '{one.expression}' is one",
-                hint="order by something in it, such as element_at(numbers, 1)",
-            )
+    _check_order(rows, sorting, f"{node.place}: top")
     rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
     together = graph.brought_together(rows, per)
     keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(per))
@@ -109,6 +104,16 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
     columns = [one for one in arrow_schema(keyed.schema) if one.name in names]
     fields = [*columns, pa.field(RANK, pa.int32()), pa.field(WEIGHT, pa.int64())]
     return graph.operated(keyed, operator, node, pa.schema(fields))
+
+
+def _check_order(rows: DataFrame, sorting: dict[str, flow.Order], where: str) -> None:
+    """Refuse to sort by what Arrow does not sort."""
+    for name, one in sorting.items():
+        if isinstance(rows.schema[name].dataType, T.ArrayType | T.MapType):
+            raise DeclarationError(
+                f"{where}: rows are not ordered by lists or maps; '{one.expression}' is one",
+                hint="order by something in it, such as element_at(numbers, 1)",
+            )
 
 
 def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:

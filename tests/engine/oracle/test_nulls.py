@@ -6,7 +6,10 @@ from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.app import App
+from penstock.errors import DeclarationError
 from penstock.testing import Rig
 
 if TYPE_CHECKING:
@@ -32,6 +35,13 @@ def test_maps_and_lists_beside_the_key_are_kept_as_they_are(spark: SparkSession)
         (collected,) = rig.view("maps")
         assert sorted(map(str, collected["maps"])) == ["{'b': 1, 'a': None}", "{'c': 2}"]
         assert [row["m"] for row in rig.view("firsts")] == [{"b": 1, "a": None}]
+
+
+def test_an_order_by_lists_is_refused_before_anything_runs(spark: SparkSession) -> None:
+    app = App("lists")
+    app.view("first", app.topic("events", schema="id long, p array<long>").top(1, by="p"))
+    with pytest.raises(DeclarationError, match="top: rows are not ordered by lists or maps; 'p' is one"):
+        Rig(app, spark=spark)
 
 
 def app_of() -> App:
