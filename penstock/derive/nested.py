@@ -50,8 +50,10 @@ def _documents(array: Array) -> list[object]:
 
 
 def _float(value: float | None) -> object:
-    if value is None or math.isfinite(value):
-        return value
+    if value is None:
+        return None
+    if math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0, as in keys
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 

@@ -276,7 +276,7 @@ class Instance:
                     line.inputs[topic].topic,
                     offsets,
                     late_for=line.views_of(state.node),
-                    watermark=work.time_before(state.sources),
+                    watermark=work.time_before(state),
                 )
                 known = aside.get(late_topic(topic))
                 aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from penstock.engine.accounts import Account, account, meters
 from penstock.engine.build.graph import timed_sources
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import States
-from penstock.engine.planning import Input, Times, together
+from penstock.engine.planning import Input, Times, latest
 from penstock.engine.running import Engine, Ran
 from penstock.flow import plan as flow
 from penstock.log.frame import NO_TIME
@@ -54,16 +54,13 @@ class Line:
         groups = {state.sources for state in self.engine.states().values()}
         return groups | {timed_sources(view.node) for view in self.plan.views}
 
-    def time_of(self, sources: tuple[str, ...]) -> int:
-        return self.times.get(together(sources), NO_TIME)
-
     def time_of_view(self, view: flow.View) -> int:
-        return self.time_of(timed_sources(view.node))
+        return latest(self.times, [timed_sources(view.node)])
 
     def closes_something(self, cut: Cut, times: Times) -> bool:
         """Whether a window may end because time has moved on, though nothing has come in."""
         for state in self.engine.states().values():
-            then, now = self.time_of(state.sources), times[together(state.sources)]
+            then, now = latest(self.times, state.clocks), latest(times, state.clocks)
             if then < min(now, _last_end(cut, state.sources, _longest(state.node))) and _may_end(state.node, then, now):
                 return True
         return False

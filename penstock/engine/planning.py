@@ -37,6 +37,11 @@ def together(sources: Iterable[str]) -> str:
     return ",".join(sorted(sources))
 
 
+def latest(times: Times, groups: Iterable[tuple[str, ...]]) -> int:
+    """The time of the group of topics where it has come furthest."""
+    return max((times.get(together(group), NO_TIME) for group in groups), default=NO_TIME)
+
+
 def first_cut(inputs: Mapping[str, Input], now: int) -> Cut:
     """The cut before the first epoch: nothing is read yet."""
     sources = {name: _untouched(one) for name, one in inputs.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from penstock.engine.build.suspects import (
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
 from penstock.engine.failures import FAILURES, reason
-from penstock.engine.planning import Input, Times, rows_in, together
+from penstock.engine.planning import Input, Times, latest, rows_in
 from penstock.engine.source_read import plan_splits
 from penstock.engine.source_topic import Place
 from penstock.engine.spark import evaluated_in_place
@@ -35,7 +35,6 @@ from penstock.engine.versions import source_names
 from penstock.errors import PenstockError
 from penstock.flow import plan as flow
 from penstock.log.files import disk_errors
-from penstock.log.frame import NO_TIME
 
 # In epochs with fewer rows a Python task costs more than its rows do, so nothing is worked out twice.
 SMALL_ROWS = 200_000
@@ -59,11 +58,11 @@ class Work:
     after: Times
     dead: Dead = field(default_factory=dict)
 
-    def time_before(self, sources: Iterable[str]) -> int:
-        return self.before.get(together(sources), NO_TIME)
+    def time_before(self, state: StateOf) -> int:
+        return latest(self.before, state.clocks)
 
-    def time_after(self, sources: Iterable[str]) -> int:
-        return self.after.get(together(sources), NO_TIME)
+    def time_after(self, state: StateOf) -> int:
+        return latest(self.after, state.clocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class Engine:
     def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
         """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
         graph = self._probing(work)
-        frame = find_late(graph, state.node, work.time_before(state.sources))
+        frame = find_late(graph, state.node, work.time_before(state))
         if frame is None:
             return []
         if not has_place(frame):
@@ -208,10 +207,7 @@ class Engine:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
 
     def _assignment(self, work: Work, staging: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
-        times = {
-            name: (work.time_before(state.sources), work.time_after(state.sources))
-            for name, state in self.states().items()
-        }
+        times = {name: (work.time_before(state), work.time_after(state)) for name, state in self.states().items()}
         return {
             "directory": str(self._directory),
             "epoch": work.epoch,

@@ -27,6 +27,15 @@ _SQL_WORDS = """
 SQL_WORDS = frozenset(_SQL_WORDS.split())
 """The words that SQLite does not take as the name of a table without quotes."""
 
+_EXPRESSION_WORDS = """
+    alter and any as between case create cross current_date current_path current_timestamp current_user distinct
+    drop else except false fetch for from glob grant having if ilike inner insert intersect into join lateral like
+    minus not notnull null on or outer partitioned_by qualify regexp returning revoke rlike rollback select
+    serdeproperties session_user tablesample then true uncache union using values when where with xor
+"""
+EXPRESSION_WORDS = frozenset(_EXPRESSION_WORDS.split())
+"""The words that mean something else than a column where they stand alone in an expression."""
+
 
 def check_app_name(name: object) -> None:
     if not isinstance(name, str) or not _APP.fullmatch(name):
@@ -78,13 +87,14 @@ def check_free(names: Iterable[str], taken: Sequence[str], why: str) -> None:
 
 def quoted(name: str) -> str:
     """A column's name as an expression."""
-    return name if _PLAIN_COLUMN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    plain = _PLAIN_COLUMN.fullmatch(name) and name.lower() not in EXPRESSION_WORDS
+    return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def unquoted(expression: str) -> str | None:
     """The name that the expression consists of; None if it is anything else than a name."""
     if _PLAIN_COLUMN.fullmatch(expression):
-        return expression
+        return None if expression.lower() in EXPRESSION_WORDS else expression
     if len(expression) > 2 and expression[0] == expression[-1] == "`":
         name = expression[1:-1].replace("``", "\0")
         return None if "`" in name else name.replace("\0", "`")

@@ -180,6 +180,26 @@ def test_late_rows_of_two_topics_go_to_the_topics_they_came_from(spark: SparkSes
         assert rig.account("answer").late == 2
 
 
+def test_a_topic_that_begins_when_steps_behind_it_are_ahead_is_late_for_them(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=TWO)
+    minutes = [drop(ps.tumbling("1 minute"))(events_of(app, name)) for name in ("here", "there")]
+    both = minutes[0].union(minutes[1])
+    app.view("best", both.top(1, by="n desc", per=["window_end"]))
+    app.view("hours", both.window(ps.tumbling("1 hour"), late="drop").group_by().agg(n="count(*)"))
+    app.view("there_alone", windowed(ps.tumbling("2 minutes"), late="drop")(events_of(app, "there")))
+    with Rig(app, spark=spark) as rig:
+        for second in (0, 300, 600):
+            rig.append("here", [event(second, second)])
+            rig.run()
+        rig.advance("2 minutes")
+        rig.append("there", [event(1, 0), event(2, 1), event(3, 540), event(4, 700)])
+        rig.run()
+        assert late_ids(rig, "there") == [1, 2, 3]
+        assert [row["window_end"] for row in rig.view("best")] == [at(60), at(360), at(660)]
+        assert [rig.account(view).late for view in ("best", "hours", "there_alone")] == [3, 3, 0]
+        assert [row["window_end"] for row in rig.view("there_alone")] == [at(120), at(600)]
+
+
 def test_a_new_column_of_the_topic_comes_into_the_late_rows(spark: SparkSession) -> None:
     with Rig(app_of(drop(ps.tumbling("1 minute"))), spark=spark) as rig:
         rig.append("events", [event(0, 300)])

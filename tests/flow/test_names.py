@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.app import App
 from penstock.errors import DeclarationError
-from penstock.flow.names import SQL_WORDS, check_app_name, check_columns, check_view_name, quoted, unquoted
+from penstock.flow.expressions import columns_of
+from penstock.flow.names import (
+    EXPRESSION_WORDS,
+    SQL_WORDS,
+    check_app_name,
+    check_columns,
+    check_view_name,
+    quoted,
+    unquoted,
+)
 
 # All words of SQLite's grammar, from https://sqlite.org/lang_keywords.html.
 KEYWORDS = """
@@ -64,6 +74,14 @@ def test_a_name_that_was_quoted_is_read_back_the_same(name: str) -> None:
     assert unquoted(quoted(name)) == name
 
 
-@pytest.mark.parametrize("text", ["a + b", "a.b", "`a`.`b`", "1", "f(a)", "'a'", "``", ""])
+@pytest.mark.parametrize("name", sorted(EXPRESSION_WORDS))
+def test_a_column_may_have_the_name_of_a_word_of_sql(name: str) -> None:
+    rows = App("shop").topic("events", schema=f"`{name}` bigint, other bigint")
+    assert columns_of(quoted(name)) == {name}
+    assert rows.drop("other").rename(new=name).columns == ("new",)
+    assert rows.group_by(name).agg(n="count(*)").columns == (name, "n")
+
+
+@pytest.mark.parametrize("text", ["a + b", "null", "true", "a.b", "`a`.`b`", "1", "f(a)", "'a'", "``", ""])
 def test_what_is_more_than_a_name_is_not_taken_for_one(text: str) -> None:
     assert unquoted(text) is None

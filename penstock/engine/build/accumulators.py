@@ -135,31 +135,33 @@ def _count(call: Call, name: str, retracts: bool) -> Accumulated:
 
 def _sum(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated | None:
     (argument,) = call.arguments
+    sums, total = _total(call, name, rows, argument, retracts)
     if not retracts:
-        return Accumulated(name, (_summing(call, name, rows, argument, retracts),))
+        return Accumulated(total, sums)
     if isinstance(_type(rows, argument), _FRACTIONS):
         return None  # taking 1e20 away again leaves the rounding it caused, and NaN does not go at all
-    sum_, number = _summing(call, name, rows, argument, retracts), _number(call, name, argument, retracts)
-    return Accumulated(f"CASE WHEN {number.name} <> 0 THEN {name} END", (sum_, number))
+    number, result = _number(call, name, argument, retracts), _type(rows, f"sum({argument})", aggregate=True)
+    return Accumulated(
+        f"CASE WHEN {number.name} <> 0 THEN CAST({total} AS {result.simpleString()}) END", (*sums, number)
+    )
 
 
 def _average(call: Call, name: str, rows: DataFrame, retracts: bool) -> Accumulated | None:
     (argument,) = call.arguments
-    type_, result = _type(rows, argument), _type(rows, f"avg({call.arguments[0]})", aggregate=True)
-    divided = name
+    type_, result = _type(rows, argument), _type(rows, f"avg({argument})", aggregate=True)
     if isinstance(type_, T.DecimalType):
         quotient = _type(rows, f"sum({argument}) / count(1)", aggregate=True)
         if not _holds(quotient, result):
             return None
     elif isinstance(type_, _FRACTIONS) and retracts:
         return None
-    elif retracts:
-        argument, divided = f"CAST({argument} AS decimal(20,0))", f"CAST({name} AS double)"
-    else:
+    elif not retracts:
         argument = f"CAST({argument} AS double)"
-    sum_, number = _summing(call, name, rows, argument, retracts), _number(call, name, argument, retracts)
-    value = f"CASE WHEN {number.name} <> 0 THEN CAST({divided} / {number.name} AS {result.simpleString()}) END"
-    return Accumulated(value, (sum_, number))
+    sums, total = _total(call, name, rows, argument, retracts)
+    number = _number(call, name, argument, retracts)
+    dividend = total if isinstance(type_, T.DecimalType) else f"CAST({total} AS double)"
+    value = f"CASE WHEN {number.name} <> 0 THEN CAST({dividend} / {number.name} AS {result.simpleString()}) END"
+    return Accumulated(value, (*sums, number))
 
 
 def _holds(quotient: DataType, result: DataType) -> bool:
@@ -168,14 +170,34 @@ def _holds(quotient: DataType, result: DataType) -> bool:
     return quotient.scale >= result.scale + _SPARE_DIGITS
 
 
-def _summing(call: Call, name: str, rows: DataFrame, argument: str, retracts: bool) -> Accumulator:
-    total = _type(rows, f"sum({argument})", aggregate=True).simpleString()
+def _total(
+    call: Call, name: str, rows: DataFrame, argument: str, retracts: bool
+) -> tuple[tuple[Accumulator, ...], str]:
+    """What is summed up, and the sum it makes."""
+    type_ = _type(rows, argument)
+    if retracts and isinstance(type_, T.LongType):
+        return _in_halves(call, name, argument)
     signed = argument
     if retracts:
-        # The least number of a type has no opposite in it.
-        wide = f"CAST({argument} AS bigint)" if isinstance(_type(rows, argument), _NARROW) else f"({argument})"
+        # The least number of a narrow type has no opposite in it.
+        wide = f"CAST({argument} AS bigint)" if isinstance(type_, _NARROW) else f"({argument})"
         signed = f"CASE WHEN {WEIGHT} > 0 THEN {wide} ELSE -{wide} END"
-    return _plain(name, f"sum({signed}){_only(call)}", "sum", total)
+    result = _type(rows, f"sum({argument})", aggregate=True).simpleString()
+    return (_plain(name, f"sum({signed}){_only(call)}", "sum", result),), name
+
+
+def _in_halves(call: Call, name: str, argument: str) -> tuple[tuple[Accumulator, ...], str]:
+    """The upper and the lower halves of long numbers, summed up apart, and what they make together, as a decimal.
+
+    What an epoch adds or takes back may be more than a long number holds, though the sums before and after it are not.
+    """
+    upper, lower = f"shiftright({argument}, 32)", f"(({argument}) & 4294967295L)"
+    parts = {f"{name}_upper": upper, f"{name}_lower": lower}
+    sums = tuple(
+        _plain(part, f"sum(CASE WHEN {WEIGHT} > 0 THEN {half} ELSE -{half} END){_only(call)}", "sum", "bigint")
+        for part, half in parts.items()
+    )
+    return sums, f"(CAST({name}_upper AS decimal(20,0)) * 4294967296 + {name}_lower)"
 
 
 def _number(call: Call, name: str, argument: str, retracts: bool) -> Accumulator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build import aggregates, rows, sources, tables
 from penstock.engine.build.graph import Graph, StateOf
-from penstock.engine.build.needs import STATEFUL, needs_of, shared, upserted
+from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
 from penstock.flow import plan as flow
 
@@ -43,7 +43,9 @@ def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool 
     for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):
         frame, views[view.name] = output(graph, _rows(graph, view.node), view.name)
         staged.append(frame)
-    return Built(reduce(DataFrame.unionAll, staged), graph.states, views)
+    ahead = ahead_of(plan)
+    states = {name: replace(one, ahead=ahead.get(one.node, frozenset())) for name, one in graph.states.items()}
+    return Built(reduce(DataFrame.unionAll, staged), states, views)
 
 
 def _keeps_state(node: flow.Node) -> bool:

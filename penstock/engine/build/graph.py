@@ -37,11 +37,21 @@ MARKS = 30
 
 @dataclass(frozen=True, slots=True)
 class StateOf:
-    """A state and the node it belongs to; `sources` are the topics whose watermark is its time."""
+    """A state and the node it belongs to; `sources` are the topics whose watermark is its time.
+
+    `ahead` are those of the steps behind it that forget by time. Where one of them has come further, that is its time:
+    what it gave would be too late for them.
+    """
 
     name: str
     node: flow.Node
     sources: tuple[str, ...]
+    ahead: frozenset[tuple[str, ...]] = frozenset()
+
+    @property
+    def clocks(self) -> frozenset[tuple[str, ...]]:
+        """The groups of topics of which the one that has come furthest gives the time."""
+        return self.ahead | {self.sources}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from penstock.engine.build.graph import Needs
+from penstock.engine.build.graph import Needs, timed_sources
 from penstock.flow import plan as flow
 from penstock.flow.expressions import columns_of
+from penstock.flow.timed import window_end
 
 Columns = frozenset[str]
 # Names are compared without case, as Spark does.
@@ -90,6 +91,29 @@ def shared(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
         else:
             costly.add(node)
     return frozenset(chosen)
+
+
+def ahead_of(plan: flow.Plan) -> dict[flow.Node, frozenset[tuple[str, ...]]]:
+    """For each node, the topics of the steps behind it that forget by time, as far as they are not its own."""
+    topics = {node: timed_sources(node) for node in flow.nodes(plan)}
+    ahead: dict[flow.Node, frozenset[tuple[str, ...]]] = {}
+    for step in filter(_forgets_by_time, topics):
+        for node in flow.upstream(step):
+            if topics[node] != topics[step]:
+                ahead[node] = ahead.get(node, frozenset()) | {topics[step]}
+    return ahead
+
+
+def _forgets_by_time(node: flow.Node) -> bool:
+    match node:
+        case flow.Aggregate():
+            return node.windowing is not None
+        case flow.Distinct():
+            return node.within is not None
+        case flow.Top():
+            return window_end(node.input, node.per) is not None
+        case _:
+            return False
 
 
 def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
