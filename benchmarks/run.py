@@ -30,7 +30,7 @@ from rich.table import Table
 import benchmarks
 from benchmarks.harness import BUILD, Measurement
 
-NOT_PARTS = {"harness", "run", "bids", "engine_peers", "engine_queries", "engine_running"}
+NOT_PARTS = {"harness", "run", "bids", "engine_peers", "engine_queries", "engine_running", "nexmark"}
 
 
 @dataclass

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
-from penstock.flow.load import declared
+from penstock.flow.load import declared, read_program
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_view_name
-from penstock.flow.place import Declaring
+from penstock.flow.place import Declaring, caller
 from penstock.flow.plan import Changelog, Plan, Shape, Source, Timing, Topic, View
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
@@ -24,6 +25,8 @@ from penstock.log.schema import parse_schema, to_ddl
 
 DEFAULT_LOG = "./penstock-data"
 _LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
+
+AnyRows = TypeVar("AnyRows", Stream, Table)
 
 
 class App:
@@ -47,6 +50,7 @@ class App:
         self.settings = settings or AppSettings()
         self._sources: dict[str, Source] = {}
         self._views: dict[str, View] = {}
+        self._named: dict[str, Stream | Table] = {}
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(view.name for view in self._views.values()) or 'no views'}>"
@@ -55,6 +59,14 @@ class App:
     def plan(self) -> Plan:
         """What was declared so far, as plain data."""
         return Plan(self.name, tuple(self._views.values()))
+
+    @property
+    def named(self) -> Mapping[str, Stream | Table]:
+        """Every topic, table and view by its name: what SQL finds behind FROM, whichever way it was declared.
+
+        Where a view has the name of a topic or a table, the name means the latter.
+        """
+        return dict(self._named)
 
     def topic(
         self,
@@ -93,7 +105,7 @@ class App:
             check_columns(columns)
             shape = Shape(columns, EVENT_TIME if corrected else time)
             node = Topic(name, to_ddl(parsed), _names(key), partitions, timing, shape, place)
-            return Stream(self._source(node))
+            return self._naming(name, Stream(self._source(node)))
 
     def table(
         self,
@@ -115,7 +127,8 @@ class App:
             if not columns:
                 raise DeclarationError("a table needs a key; found none")
             shape = Shape(tuple(parsed.names), time, columns, retracts=True)
-            return Table(self._source(Changelog(name, to_ddl(parsed), columns, partitions, time, shape, place)))
+            node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, place)
+            return self._naming(name, Table(self._source(node)))
 
     def view(self, name: str, rows: Stream | Table) -> None:
         """Keep an answer under a name, to be queried while the app runs: `app.view("revenue", revenue)`.
@@ -131,6 +144,18 @@ class App:
             if other := self._views.get(name.lower()):
                 raise DeclarationError(f"there is a view of this name already; it was declared at {other.place}")
             self._views[name.lower()] = View(name, rows.node, place)
+            self._named.setdefault(name, rows)
+
+    def sql(self, text: str) -> Stream | Table | str:
+        """Declare or select with one statement of SQL: `app.sql("CREATE VIEW paid AS SELECT * FROM orders WHERE ...")`.
+
+        CREATE TOPIC, TABLE and VIEW give the stream or table that they declare, a SELECT its rows, and EXPLAIN the text
+        that `penstock explain` prints. It becomes the same plan as the Python verbs, and knows what was declared with
+        them: `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
+        """
+        from penstock.sql import declare
+
+        return declare(self, text, caller())
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
         """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where n > ?", [3])`.
@@ -152,10 +177,14 @@ class App:
             )
         return known
 
+    def _naming(self, name: str, rows: AnyRows) -> AnyRows:
+        self._named[name] = rows
+        return rows
+
 
 def load_app(path: Path, *, name: str | None = None) -> App:
-    """Run the user's file and return the app it declares: the one called `name`, if there are several."""
-    apps = declared(path, App)
+    """Run the user's file, in Python or SQL, and return its app: the one called `name`, if it declares several."""
+    apps = {path.stem: _app_in_sql(path)} if path.suffix.lower() == ".sql" else declared(path, App)
     if name is not None:
         chosen = [app for variable, app in apps.items() if name in (variable, app.name)]
         if len(chosen) != 1:
@@ -168,6 +197,17 @@ def load_app(path: Path, *, name: str | None = None) -> App:
     if len(apps) > 1:
         raise DeclarationError(f"{path}: it declares several apps; {_listed(apps)}", hint="choose one with --app NAME")
     return next(iter(apps.values()))
+
+
+def _app_in_sql(path: Path) -> App:
+    from penstock.sql import app_name, program
+
+    try:
+        text = read_program(path).decode()
+    except UnicodeDecodeError:
+        raise DeclarationError(f"{path}: it is not text in UTF-8") from None
+    name = app_name(str(path), path.stem)
+    return program(text, str(path), lambda settings: App(name, settings=settings))
 
 
 def _listed(apps: dict[str, App]) -> str:

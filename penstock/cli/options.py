@@ -35,7 +35,9 @@ LogPath = Annotated[
     Path,
     typer.Option("--log", envvar="PENSTOCK_LOG", metavar="PATH", help="The folder of the log."),
 ]
-AppFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares the app.")]
+AppFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The file that declares the app, in Python (.py) or SQL (.sql).")
+]
 ChosenApp = Annotated[
     str | None, typer.Option("--app", metavar="NAME", help="Which app, if the file declares several.")
 ]

@@ -13,7 +13,9 @@ from penstock.errors import PenstockError
 from penstock.flow import plan as flow
 
 Counts = Mapping[str, Mapping[str, int]]
-_STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
+_STATEFUL = (flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
+StateOf = Mapping[tuple[flow.Node, int], str]
+"""The state that a node keeps of an input, by the input's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +43,50 @@ class Meter:
     state: str | None
     sources: tuple[str, ...]
     changes_numbers: bool  # a function of the user lies before it, which may make two rows of one
+    mixed: bool = False  # rows come there too that were counted before, and are not told apart
 
 
-def meters(node: flow.Node, state_of: Mapping[flow.Node, str]) -> list[Meter]:
+def meters(node: flow.Node, state_of: StateOf) -> list[Meter]:
     """The places where events on their way to a node are first counted."""
-    below = [meter for one in flow.inputs(node) for meter in meters(one, state_of)]
-    if isinstance(node, _STATEFUL) and (not below or any(meter.state is None for meter in below)):
-        free = [meter for meter in below if meter.state is None]
-        sources = tuple(name for meter in free for name in meter.sources)
-        if isinstance(node, flow.Changelog):
-            sources = (node.name,)
-        mine = Meter(state_of[node], sources, any(meter.changes_numbers for meter in free))
-        return [mine, *(meter for meter in below if meter.state is not None)]
     if isinstance(node, flow.Topic):
         return [Meter(None, (node.name,), changes_numbers=False)]
+    if isinstance(node, flow.Changelog):
+        return [Meter(state_of[node, 0], (node.name,), changes_numbers=False)]
+    if isinstance(node, flow.AsOfJoin) and node.as_of is not None:
+        sides = [meters(node.left, state_of), _history(node.right, state_of)]
+    else:
+        sides = [meters(one, state_of) for one in flow.inputs(node)]
+    if isinstance(node, flow.Join | flow.TimedJoin | flow.AsOfJoin):
+        return [meter for number, side in enumerate(sides) for meter in _met(side, (node, number), state_of)]
+    below = [meter for side in sides for meter in side]
+    if isinstance(node, _STATEFUL):
+        return _met(below, (node, 0), state_of)
     if isinstance(node, flow.Map):
         return [Meter(meter.state, meter.sources, meter.changes_numbers or meter.state is None) for meter in below]
     return below
+
+
+def _history(table: flow.Node, state_of: StateOf) -> list[Meter]:
+    """The same for the versions of a table, which a join keeps instead of the table itself."""
+    match table:
+        case flow.Changelog():
+            return [Meter(None, (table.name,), changes_numbers=False)]
+        case flow.Latest():
+            return meters(table.input, state_of)
+        case flow.Where() | flow.Select():
+            return _history(table.input, state_of)
+    raise AssertionError(table)
+
+
+def _met(below: list[Meter], where: tuple[flow.Node, int], state_of: StateOf) -> list[Meter]:
+    """The same, where events that were not counted yet are counted by a state."""
+    free = [meter for meter in below if meter.state is None]
+    if not free:
+        return below
+    met = [meter for meter in below if meter.state is not None]
+    sources = tuple(name for meter in free for name in meter.sources)
+    mine = Meter(state_of[where], sources, any(meter.changes_numbers for meter in free), mixed=bool(met))
+    return [mine, *met]
 
 
 def account(view: str, places: list[Meter], sources: Counts, states: Counts, staged: Mapping[str, int]) -> Account:
@@ -69,14 +98,17 @@ def account(view: str, places: list[Meter], sources: Counts, states: Counts, sta
             total += _at(view, meter, sources, states.get(meter.state, {}))
     if staged_here:
         every = tuple(name for meter in staged_here for name in meter.sources)
-        changes = any(meter.changes_numbers for meter in staged_here) or len(places) > len(staged_here)
-        total += _at(view, Meter(None, every, changes), sources, {"events": staged[view]})
+        changes = any(meter.changes_numbers for meter in staged_here)
+        mixed = len(places) > len(staged_here)
+        total += _at(view, Meter(None, every, changes, mixed), sources, {"events": staged[view]})
     return total
 
 
 def _at(view: str, meter: Meter, sources: Counts, counts: Mapping[str, int]) -> Account:
     came = sum(sources[name]["in"] for name in meter.sources)
     dead = sum(sources[name]["dead"] for name in meter.sources)
+    if meter.mixed:
+        return Account(came, came - dead, 0, dead, 0, counts.get("corrected", 0))
     arrived, late = counts.get("events", 0), counts.get("late", 0)
     filtered = came - dead - arrived
     if filtered < 0 and not meter.changes_numbers:

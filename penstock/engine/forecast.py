@@ -23,6 +23,7 @@ from penstock.engine.versions import (
 )
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
+from penstock.flow.narrow import narrowed
 from penstock.log import Log
 from penstock.log.log import LOG_NAME
 
@@ -51,6 +52,7 @@ def forecast(plan: flow.Plan, path: Path) -> Forecast:
 
 
 def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast:
+    plan = narrowed(plan)
     directory = app_directory(log.path, plan.app)
     ledger = Ledger(directory) if (directory / APP_NAME).exists() else None
     last = None if ledger is None else ledger.last_commit()

@@ -12,6 +12,8 @@ from penstock.log.ddl import to_ddl
 from penstock.log.schema import parse_schema
 from penstock.log.topic import Topic
 
+_NONE: frozenset[str] = frozenset()
+
 
 def check_inputs(log: Log, plan: flow.Plan) -> None:
     """Refuse topics that are there and are not what the app declares."""
@@ -22,7 +24,36 @@ def check_inputs(log: Log, plan: flow.Plan) -> None:
 
 
 def open_inputs(log: Log, plan: flow.Plan) -> dict[str, Input]:
-    return {node.name: Input(node, _opened(log, node)) for node in _sources(plan)}
+    tables = _looked_up(plan)
+    return {node.name: Input(node, _opened(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
+
+
+def _looked_up(plan: flow.Plan) -> dict[str, frozenset[str]]:
+    """For topics whose events look up rows of tables: what those tables are made of.
+
+    Where two would wait for each other, neither does.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for join in flow.nodes(plan):
+        if isinstance(join, flow.AsOfJoin):
+            for name in _names(join.left):
+                found[name] = found.get(name, _NONE) | _names(join.right)
+    return {name: frozenset(one for one in tables if not _waits(one, name, found)) for name, tables in found.items()}
+
+
+def _waits(name: str, for_: str, found: dict[str, frozenset[str]]) -> bool:
+    """Whether a topic would wait for another one, or for one that does; every topic waits for itself."""
+    reached, ahead = set[str](), [name]
+    while ahead:
+        one = ahead.pop()
+        if one not in reached:
+            reached.add(one)
+            ahead.extend(found.get(one, _NONE))
+    return for_ in reached
+
+
+def _names(node: flow.Node) -> frozenset[str]:
+    return frozenset(one.name for one in flow.upstream(node) if isinstance(one, flow.Topic | flow.Changelog))
 
 
 def _sources(plan: flow.Plan) -> list[flow.Source]:

@@ -263,7 +263,7 @@ class Instance:
         """The rows that are in no view, by the topic where they are kept."""
         aside = {dead_topic(line.plan.app): dead_rows(ran.dead)}
         late = {
-            state.node: state
+            (state.node, state.input): state
             for state in line.engine.states().values()
             if ran.state_counts.get(state.name, {}).get("late")
         }
@@ -276,7 +276,7 @@ class Instance:
                     line.inputs[topic].topic,
                     offsets,
                     late_for=line.views_of(state.node),
-                    watermark=work.time_before(state),
+                    watermark=work.time_before(state) + state.delay,
                 )
                 known = aside.get(late_topic(topic))
                 aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]

@@ -19,6 +19,9 @@ from penstock.engine.running import Engine, Ran
 from penstock.flow import plan as flow
 from penstock.log.frame import NO_TIME
 
+# Where any moment may be an end, silence makes an epoch this often, in microseconds.
+TICK = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -40,7 +43,7 @@ class Line:
     def epoch_accounts(self, ran: Ran) -> dict[str, Account]:
         """What became of the events of one epoch, by view."""
         state_of = {
-            state.node: state.name
+            (state.node, state.input): state.name
             for state in self.engine.states().values()
             if "events" in ran.state_counts.get(state.name, {})
         }
@@ -60,7 +63,7 @@ class Line:
     def closes_something(self, cut: Cut, times: Times) -> bool:
         """Whether a window may end because time has moved on, though nothing has come in."""
         for state in self.engine.states().values():
-            then, now = latest(self.times, state.clocks), latest(times, state.clocks)
+            then, now = state.time_at(self.times), state.time_at(times)
             if then < min(now, _last_end(cut, state.sources, _longest(state.node))) and _may_end(state.node, then, now):
                 return True
         return False
@@ -92,6 +95,8 @@ def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
 def _longest(node: flow.Node) -> int:
     """How long after an event a window that holds it can end, with all windows that its answers are in."""
     below = max((_longest(one) for one in flow.inputs(node)), default=0)
+    if isinstance(node, flow.TimedJoin):
+        return below + max(node.before, node.after) + 1
     windowing = node.windowing if isinstance(node, flow.Aggregate) else None
     if windowing is None:
         return below
@@ -103,7 +108,9 @@ def _longest(node: flow.Node) -> int:
 
 
 def _may_end(node: flow.Node, then: int, now: int) -> bool:
-    """Whether a window whose answer waits for its end can end between two moments."""
+    """Whether an answer that waits for an end can be given between two moments."""
+    if isinstance(node, flow.TimedJoin):
+        return node.how not in ("inner", "semi") and now // TICK > then // TICK
     if not isinstance(node, flow.Aggregate) or node.windowing is None or node.windowing.emit != "final":
         return False
     match node.windowing.window:
@@ -112,4 +119,4 @@ def _may_end(node: flow.Node, then: int, now: int) -> bool:
         case flow.Hopping(size, every, offset, None):
             return (now - offset - size) // every > (then - offset - size) // every
         case _:
-            return True
+            return now // TICK > then // TICK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.engine.cut import Backlog, Cut, SourceCut, admit_all, backlogs
+from penstock.engine.cut import Backlog, Cut, Ends, SourceCut, admit_all, backlogs
 from penstock.engine.observe import observe
 from penstock.engine.watermark import SourceTime, advance
 from penstock.errors import RangeError
@@ -22,10 +22,14 @@ Times = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source of the plan and the topic it names."""
+    """A source of the plan and the topic it names.
+
+    `waits_for` are the sources of tables in which its events look up rows: these are read before the first event.
+    """
 
     node: flow.Source
     topic: Topic
+    waits_for: frozenset[str] = frozenset()
 
     @property
     def timing(self) -> flow.Timing | None:
@@ -76,16 +80,34 @@ def next_cut(
         name: Backlog(one.topic, one.starts, bounds[name].ends) if name in bounds else one
         for name, one in found.items()
     }
-    ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
-    reached = frozenset(
-        name for name in inputs if all(ends[name][number] >= end for number, end in found[name].ends.items())
-    )
+    ends = _admitted(inputs, found, settings)
+    reached = frozenset(name for name in inputs if _is_whole(found[name], ends[name]))
     sources = {}
     for name, one in inputs.items():
         caught_up = name in reached and name not in bounds
         cut = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
         sources[name] = _bounded(cut, bounds[name], reached=name in reached) if name in bounds else cut
     return Cut(before.epoch + 1, now, sources), reached
+
+
+def _admitted(inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings) -> dict[str, Ends]:
+    ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    held = {
+        name: replace(found[name], ends=found[name].starts)
+        for name, one in inputs.items()
+        if _is_unread(one.topic, found[name])
+        and not all(_is_whole(found[each], ends[each]) for each in one.waits_for & found.keys())
+    }
+    return admit_all({**found, **held}, max_rows=settings.max_rows, max_bytes=settings.max_bytes) if held else ends
+
+
+def _is_whole(backlog: Backlog, ends: Ends) -> bool:
+    return all(ends[number] >= end for number, end in backlog.ends.items())
+
+
+def _is_unread(topic: Topic, backlog: Backlog) -> bool:
+    """Whether nothing was read so far of what the topic has."""
+    return all(backlog.starts.get(number, start) <= start for number, start in topic.starts().items())
 
 
 def _refuse_what_is_gone(one: Input, before: SourceCut) -> None:

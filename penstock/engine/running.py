@@ -25,7 +25,7 @@ from penstock.engine.build.suspects import (
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import STAGED_DIRECTORY, States, numbered
 from penstock.engine.failures import FAILURES, reason
-from penstock.engine.planning import Input, Times, latest, rows_in
+from penstock.engine.planning import Input, Times, rows_in
 from penstock.engine.source_read import plan_splits
 from penstock.engine.source_topic import Place
 from penstock.engine.spark import evaluated_in_place
@@ -59,10 +59,10 @@ class Work:
     dead: Dead = field(default_factory=dict)
 
     def time_before(self, state: StateOf) -> int:
-        return latest(self.before, state.clocks)
+        return state.time_at(self.before)
 
     def time_after(self, state: StateOf) -> int:
-        return latest(self.after, state.clocks)
+        return state.time_at(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Engine:
     def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
         """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
         graph = self._probing(work)
-        frame = find_late(graph, state.node, work.time_before(state))
+        frame = find_late(graph, state, work.time_before(state))
         if frame is None:
             return []
         if not has_place(frame):

@@ -43,6 +43,7 @@ from penstock.engine.versions import (
 from penstock.engine.view_copies import StoredViews
 from penstock.errors import DamagedError
 from penstock.flow import plan as flow
+from penstock.flow.narrow import narrowed
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.producer import Producer
@@ -136,6 +137,7 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     3. Finish a restore that was begun.
     4. Go on with what the last commit left, as far as this plan still means the same; build the rest again.
     """
+    plan = narrowed(plan)
     directory = app_directory(log.path, plan.app)
     partitions = (
         settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism

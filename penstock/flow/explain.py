@@ -9,9 +9,12 @@ from penstock.flow.fingerprint import fingerprint
 from penstock.flow.names import unquoted
 from penstock.flow.plan import (
     Aggregate,
+    AnyJoin,
+    AsOfJoin,
     Changelog,
     Changes,
     Distinct,
+    Join,
     Latest,
     Map,
     Named,
@@ -19,6 +22,7 @@ from penstock.flow.plan import (
     Order,
     Plan,
     Select,
+    TimedJoin,
     Timing,
     Top,
     Topic,
@@ -27,7 +31,7 @@ from penstock.flow.plan import (
     inputs,
     nodes,
 )
-from penstock.flow.state import duration, state_of, window_text
+from penstock.flow.state import duration, joined_on, state_of, window_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ def kind_of_node(node: Node) -> str:
         return "table"
     if isinstance(node, Aggregate):
         return "group" if node.windowing is None else "window"
+    if isinstance(node, Join | TimedJoin | AsOfJoin):
+        return "join"
     return type(node).__name__.lower()
 
 
@@ -100,6 +106,8 @@ def describe(node: Node) -> str:
             return f"{node.count} by {', '.join(map(_order, node.order))}{per}"
         case Aggregate():
             return _aggregation(node)
+        case Join() | TimedJoin() | AsOfJoin():
+            return f"{node.how} on {', '.join(map(joined_on, node.on))}{_bounds(node)}"
 
 
 def _document(line: _Line) -> dict[str, object]:
@@ -160,6 +168,16 @@ def _aggregation(node: Aggregate) -> str:
     if node.windowing is None:
         return f"{keys}: {aggregates}"
     return f"{window_text(node.windowing)}, {keys}: {aggregates}"
+
+
+def _bounds(node: AnyJoin) -> str:
+    if isinstance(node, AsOfJoin):
+        return ", the newest row" if node.as_of is None else f", as of {node.as_of}"
+    nulls = ", nulls match" if node.nulls_match else ""
+    if isinstance(node, Join):
+        return nulls
+    before = f", from {duration(node.before)} before" if node.before else ""
+    return f" within {duration(node.after)}{before}{nulls}"
 
 
 def _named(column: Named) -> str:

@@ -16,7 +16,7 @@ from penstock.flow.names import unquoted
 from penstock.log.ddl import closest
 
 if TYPE_CHECKING:
-    from penstock.flow.sql import Invocation, Reading
+    from penstock.flow.reading import Invocation, Reading
 
 Columns = Collection[str] | None
 """The columns that are there; None where they are not known before the app starts."""
@@ -117,7 +117,7 @@ def check_column(name: str, columns: Columns) -> str:
 
 
 def _read(text: str) -> Reading:
-    from penstock.flow.sql import read
+    from penstock.flow.reading import read
 
     if not isinstance(text, str):
         raise DeclarationError(f"an expression is a text of Spark SQL; found {text!r}")

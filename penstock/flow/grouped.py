@@ -26,7 +26,7 @@ class Groups:
     keys: tuple[Named, ...]
     windowing: Windowing | None = None
 
-    def agg(self, **named: str) -> Table:
+    def agg(self, /, **named: str) -> Table:
         """A table with a row for each group: `.agg(revenue="sum(amount)", orders="count(*)")`.
 
         Each is an expression with at least one aggregate, of any kind that Spark has; `filter (where ...)` and
@@ -69,7 +69,7 @@ class Windowed:
     node: Node
     windowing: Windowing
 
-    def group_by(self, *columns: str, **named: str) -> Groups:
+    def group_by(self, /, *columns: str, **named: str) -> Groups:
         """The rows of each window by columns, and by new ones given as `name="expression"`; all in one without any.
 
         `.window(tumbling("1 minute")).group_by("country").agg(orders="count(*)")`

@@ -30,7 +30,7 @@ def declared(path: Path, kind: type[Found]) -> dict[str, Found]:
 
 
 def _run(path: Path) -> dict[str, object]:
-    source = _source(path)
+    source = read_program(path)
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -48,7 +48,7 @@ def _run(path: Path) -> dict[str, object]:
     return dict(module.__dict__)
 
 
-def _source(path: Path) -> bytes:
+def read_program(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -9,7 +9,7 @@ from penstock.flow.plan import Order
 
 def orders(by: object, columns: Columns) -> tuple[Order, ...]:
     """Read columns and expressions with `asc` (which is meant without it) or `desc`, separated by commas."""
-    from penstock.flow.sql import top_level_parts
+    from penstock.flow.reading import top_level_parts
 
     if not isinstance(by, str) or not by.strip():
         raise DeclarationError(f"an order is needed; found {by!r}", hint='write by="price desc"')
@@ -17,7 +17,7 @@ def orders(by: object, columns: Columns) -> tuple[Order, ...]:
 
 
 def _order(text: str, columns: Columns) -> Order:
-    from penstock.flow.sql import tokens_of
+    from penstock.flow.reading import tokens_of
 
     tokens = tokens_of(text)
     words = [token.word for token in tokens]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 
@@ -11,6 +14,20 @@ from penstock.errors import DeclarationError
 from penstock.flow.plan import Place
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_GIVEN: ContextVar[tuple[Place, str] | None] = ContextVar("given place", default=None)
+
+
+@contextmanager
+def declared_at(place: Place, detail: str = "") -> Iterator[None]:
+    """What the block declares is declared there, whoever calls: a line of a text that is not a Python program.
+
+    The detail stands behind the place in refusals: `"line 3"` of a text that has no file of its own.
+    """
+    before = _GIVEN.set((place, detail))
+    try:
+        yield
+    finally:
+        _GIVEN.reset(before)
 
 
 class Declaring:
@@ -31,18 +48,26 @@ class Declaring:
     ) -> None:
         if isinstance(error, DeclarationError):
             found = error.message.removeprefix(f"{self.what}: ")
-            raise DeclarationError(f"{self.place}: {self.what}: {found}", hint=error.hint) from error.__cause__
+            raise DeclarationError(f"{located(self.place)}: {self.what}: {found}", hint=error.hint) from error.__cause__
+
+
+def located(place: Place) -> str:
+    """A place as a refusal begins with it."""
+    given = _GIVEN.get()
+    return f"{place}: {given[1]}" if given is not None and given[1] else str(place)
 
 
 def caller() -> Place:
-    """The line of the first frame, from the inside out, that is not Penstock's own."""
+    """The place that was given, or the line of the first frame, from the inside out, that is not Penstock's own."""
+    if given := _GIVEN.get():
+        return given[0]
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return Place(_shown(frame.f_code.co_filename), frame.f_lineno)
+    return Place(shown(frame.f_code.co_filename), frame.f_lineno)
 
 
-def _shown(file: str) -> str:
+def shown(file: str) -> str:
     """The path as the user would type it: relative where the file is below the current folder."""
     try:
         below = os.path.relpath(file)

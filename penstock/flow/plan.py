@@ -14,6 +14,7 @@ from typing import Any, Literal
 Emit = Literal["final", "changes"]
 Late = Literal["correct", "drop"]
 Ties = Literal["break", "keep"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +279,75 @@ class Aggregate:
     place: Place = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class JoinKey:
+    """Two columns that must be equal. With one name they stand once in the result: the value of the side with a row."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The pairs of rows that agree in `on`, however far apart in time; both sides are kept for ever.
+
+    `how` says of which side rows without a partner are given too, once; or that only left rows are given, once each:
+    those with a partner ("semi") or without ("anti"). Null is equal to nothing, to null only with `nulls_match`. The
+    columns are the left ones, then the right ones that do not stand there yet.
+    """
+
+    left: Node = field(hash=False)
+    right: Node = field(hash=False)
+    on: tuple[JoinKey, ...]
+    how: How
+    nulls_match: bool
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedJoin:
+    """A join of two streams whose events are near in time: right time - left time is from -`before` to `after`.
+
+    Both ends are included. An event without a partner is given when no partner in time can come any more. A partner
+    that comes later corrects that, until `keep` after the last moment that a partner can have.
+    """
+
+    left: Node = field(hash=False)
+    right: Node = field(hash=False)
+    on: tuple[JoinKey, ...]
+    how: How
+    before: int
+    after: int
+    keep: int
+    nulls_match: bool
+    shape: Shape
+    place: Place = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfJoin:
+    """Each event of a stream with the row of a table that has its key; "left" also gives events that find none.
+
+    `as_of` is the left column with a moment: the version of the row counts that was valid then, by the table's time.
+    A change that becomes known later corrects the answer, until `keep` after the event. Without `as_of` it is the row
+    that is known when the event is joined, and no later change touches the answer. The right columns of `on` are the
+    key of the table, so that there is at most one row; null is equal to nothing.
+    """
+
+    left: Node = field(hash=False)
+    right: Node = field(hash=False)
+    on: tuple[JoinKey, ...]
+    how: How
+    as_of: str | None
+    keep: int
+    shape: Shape
+    place: Place = field(compare=False)
+
+
 Source = Topic | Changelog
-Node = Topic | Changelog | Where | Select | Map | Union | Distinct | Latest | Changes | Top | Aggregate
+AnyJoin = Join | TimedJoin | AsOfJoin
+Node = Source | Where | Select | Map | Union | Distinct | Latest | Changes | Top | Aggregate | AnyJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +373,8 @@ def inputs(node: Node) -> tuple[Node, ...]:
         return node.inputs
     if isinstance(node, Topic | Changelog):
         return ()
+    if isinstance(node, Join | TimedJoin | AsOfJoin):
+        return (node.left, node.right)
     return (node.input,)
 
 

@@ -45,7 +45,7 @@ class Rows:
             text = check_expression(condition, shape.columns, instead=AGGREGATE_FIRST)
             return type(self)(Where(self.node, text, shape, place))
 
-    def select(self, *columns: str, **named: str) -> Self:
+    def select(self, /, *columns: str, **named: str) -> Self:
         """Only these columns: names of columns, then new ones as `name="expression"`.
 
         `.select("order_id", total="price * quantity")`. A window needs the column with the event time, and a table
@@ -59,7 +59,7 @@ class Rows:
                 raise DeclarationError("at least one column is needed; found none")
             return self._selecting(chosen, place)
 
-    def with_columns(self, **named: str) -> Self:
+    def with_columns(self, /, **named: str) -> Self:
         """All columns and these new ones: `.with_columns(total="price * quantity")`.
 
         A name that is there already is replaced, in its place. The expressions see the columns as they were before.
@@ -83,7 +83,7 @@ class Rows:
                 raise DeclarationError("no column would be left")
             return self._selecting(left, place)
 
-    def rename(self, **names: str) -> Self:
+    def rename(self, /, **names: str) -> Self:
         """All columns, some with another name, written as `new="old"`: `.rename(customer="customer_id")`."""
         with Declaring("rename") as place:
             known = self.node.shape.columns
@@ -153,6 +153,16 @@ def top(node: Node, count: int, by: str, per: Sequence[str], ties: Ties, place: 
     check_columns(groups)
     check_free(groups, ("rank",), "top adds one")
     return Top(node, count, orders(by, columns), groups, ties, shapes.ranked(node.shape, groups, ties), place)
+
+
+def other_rows(other: object) -> Rows:
+    """What a stream or table is joined with."""
+    if isinstance(other, Rows):
+        return other
+    raise DeclarationError(
+        f"a stream or a table is needed; found {other!r}",
+        hint="end group_by(...) with .agg(...)" if hasattr(other, "agg") else None,
+    )
 
 
 def _select(node: Node, columns: tuple[Named, ...], place: Place, without: tuple[str, ...] | None) -> Select:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.errors import DeclarationError
 from penstock.flow.names import CHANGE, RANK, WINDOW_COLUMNS, check_columns, check_free, unquoted
-from penstock.flow.plan import Named, Session, Shape, Sliding, Ties, Windowing
+from penstock.flow.plan import How, JoinKey, Named, Session, Shape, Sliding, Ties, Windowing
 
 
 def selected(shape: Shape, columns: Sequence[Named], *, rest: bool = False, without: Sequence[str] = ()) -> Shape:
@@ -88,6 +88,53 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
     check_columns(columns)
     key = (*names, *_of_window(windowing))
     return Shape(columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding))
+
+
+def joined(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, apart: bool) -> Shape:
+    """The shape of a join, without a time: each kind of join has its own.
+
+    `apart` says that the keys of both sides tell apart a left row without a partner and a right row without one.
+    """
+    grows = how in ("inner", "semi") and not (left.retracts or right.retracts)
+    return Shape(
+        columns=joined_columns(left.columns, right.columns, on, how),
+        key=_joined_key(left, right, on, how, apart=apart),
+        retracts=not grows,
+    )
+
+
+def joined_columns(
+    left: tuple[str, ...] | None, right: tuple[str, ...] | None, on: Sequence[JoinKey], how: How
+) -> tuple[str, ...] | None:
+    """The columns of a join: the left ones, and the right ones without those joined by the same name."""
+    if how in ("semi", "anti"):
+        return left
+    if left is None or right is None:
+        return None
+    once = {key.left for key in on if key.left == key.right}
+    added = tuple(name for name in right if name not in once)
+    taken = {name.lower() for name in left}
+    both = [name for name in added if name.lower() in taken]
+    if both:
+        raise DeclarationError(
+            f"both sides have a column of the same name, which is not joined on; found {', '.join(both)}",
+            hint=f'rename it on one side, .rename(other_{both[0]}="{both[0]}"), or leave it out, .drop("{both[0]}")',
+        )
+    check_columns((*left, *added))
+    return (*left, *added)
+
+
+def _joined_key(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, apart: bool) -> tuple[str, ...] | None:
+    """What no two rows of a join share: the keys of both, or of one, if each of its rows has at most one partner."""
+    if how in ("semi", "anti"):
+        return left.key
+    if how in ("inner", "left") and right.key is not None and {*right.key} <= {key.right for key in on}:
+        return left.key
+    if how in ("inner", "right") and left.key is not None and {*left.key} <= {key.left for key in on}:
+        return right.key
+    if left.key is None or right.key is None or (how == "full" and not apart):
+        return None
+    return tuple(dict.fromkeys((*left.key, *right.key)))
 
 
 def _of_window(windowing: Windowing) -> tuple[str, ...]:

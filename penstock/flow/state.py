@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from penstock.flow.expressions import split_aggregates
 from penstock.flow.plan import (
     Aggregate,
+    AsOfJoin,
     Changelog,
     Distinct,
     Hopping,
+    Join,
+    JoinKey,
     Latest,
     Node,
     Session,
     Sliding,
+    TimedJoin,
     Top,
     Topic,
     Tumbling,
@@ -56,6 +60,8 @@ def state_of(node: Node) -> str | None:
             return f"rows{_per(node.per)}, {until}"
         case Aggregate():
             return _of_aggregate(node)
+        case Join() | TimedJoin() | AsOfJoin():
+            return _of_join(node)
         case _:
             return None
 
@@ -82,6 +88,27 @@ def _of_aggregate(node: Aggregate) -> str:
     what = "session" if isinstance(node.windowing.window, Session) else "window"
     until = f"until {keep} after its end" if node.windowing.keep else "until its end"
     return f"{kept}{_per((*keys, what))}, {until}"
+
+
+def _of_join(node: Join | TimedJoin | AsOfJoin) -> str:
+    match node:
+        case Join():
+            return f"rows of both sides{_per(tuple(map(joined_on, node.on)))}, for ever"
+        case TimedJoin():
+            kept = duration(node.before + node.after + node.keep)
+            return f"events of both sides{_per(tuple(map(joined_on, node.on)))}, until {kept} after they happened"
+        case AsOfJoin():
+            row = f"one row{_per(tuple(key.right for key in node.on))}, until it is deleted"
+            if node.as_of is None:
+                return row
+            return (
+                f"{row}; its versions and the events that looked it up, until {duration(node.keep)} after {node.as_of}"
+            )
+
+
+def joined_on(key: JoinKey) -> str:
+    """What is equal in a join: one name, or two."""
+    return key.left if key.left == key.right else f"{key.left} = {key.right}"
 
 
 def _kept(node: Aggregate) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from penstock.errors import DeclarationError
+from penstock.flow import joins
 from penstock.flow.expressions import check_column
 from penstock.flow.grouped import RankedGroups, Windowed, group_keys
+from penstock.flow.joins import Asked, AsOf, On
 from penstock.flow.names import check_columns
 from penstock.flow.place import Declaring
-from penstock.flow.plan import Distinct, Emit, Late, Latest, Shape, Ties, Window
-from penstock.flow.rows import Rows, top
+from penstock.flow.plan import Distinct, Emit, How, Late, Latest, Shape, Ties, Window
+from penstock.flow.rows import Rows, other_rows, top
 from penstock.flow.timed import windowed
 from penstock.flow.windows import microseconds
 
@@ -61,7 +63,7 @@ class Stream(Rows):
         with Declaring("window"):
             return windowed(self.node, window, emit, late, keep)
 
-    def group_by(self, *columns: str, **named: str) -> RankedGroups:
+    def group_by(self, /, *columns: str, **named: str) -> RankedGroups:
         """Events by columns, and by new ones given as `name="expression"`; all in one group without any.
 
         `.group_by("country", day="date(placed_at)").agg(orders="count(*)")` counts over all time: without a window, a
@@ -83,6 +85,65 @@ class Stream(Rows):
                 raise DeclarationError('the columns of the key are needed, such as latest("customer_id"); found none')
             check_columns(columns)
             return Table(Latest(self.node, columns, replace(self.node.shape, key=columns, retracts=True), place))
+
+    @overload
+    def join(self, other: AsOf, *, on: On = (), how: How = "inner", keep: str | None = None) -> Stream: ...
+    @overload
+    def join(
+        self,
+        other: Stream,
+        *,
+        within: str,
+        before: str | None = None,
+        on: On = (),
+        how: How = "inner",
+        keep: str | None = None,
+        nulls_match: bool = False,
+    ) -> Stream: ...
+    @overload
+    def join(self, other: Stream | Table, *, on: On = (), how: How = "inner", nulls_match: bool = False) -> Table: ...
+
+    def join(
+        self,
+        other: Stream | Table | AsOf,
+        *,
+        on: On = (),
+        how: How = "inner",
+        within: str | None = None,
+        before: str | None = None,
+        keep: str | None = None,
+        nulls_match: bool = False,
+    ) -> Stream | Table:
+        """Events together with what belongs to them, by columns that are equal. There are three ways:
+
+        - `searches.join(clicks, on="search_id", within="1 hour", how="left")`: two streams whose events are near in
+          time. The right event happens at most `within` after the left one, and at most `before` before it (nothing, if
+          it is not given). The result is a stream. An event without a partner is given when none in time can come any
+          more; a late partner corrects that for as long as `keep` says (1 hour if it is not given).
+        - `orders.join(customers.as_of("placed_at"), on={"customer_id": "id"})`: each event with the row of a table that
+          was valid at its time, or, with `customers.latest()`, with the one that is known when it comes. The result is
+          a stream, in which an event stays as it was when the table changes afterwards. `how` is inner or left. What
+          becomes known late of the time before corrects the result for as long as `keep` says.
+        - `orders.join(customers, on={"customer_id": "id"})`: without a time. The result is a table, in which an event
+          changes whenever the row of the other side does. Both sides are kept for ever.
+
+        `on` is a column or a list of columns that both sides have, or says which belong together:
+        `{"left column": "right column"}`. Those with one name stand once in the result; other names must differ. `how`
+        is inner, left, right, full, semi (events that have a partner) or anti (events that have none). Null is equal to
+        nothing, and to null only with `nulls_match=True`.
+        """
+        from penstock.flow.table import Table
+
+        with Declaring("join") as place:
+            asked = Asked(on, how, within, before, keep, nulls_match)
+            if isinstance(other, AsOf):
+                return Stream(joins.as_of_join(self.node, other, asked, place))
+            right = other_rows(other)
+            if within is not None and isinstance(right, Stream):
+                return Stream(joins.timed_join(self.node, right.node, asked, place))
+            if not isinstance(right, Stream):
+                joins.refuse_bounds(asked)
+            return Table(joins.joined(self.node, right.node, asked, place))
 
     def top(self, n: int, *, by: str, per: Sequence[str] = (), ties: Ties = "break") -> Table:
         """The first `n` events in an order, with their `rank`: `.top(10, by="price desc", per=["category"])`.

@@ -57,3 +57,45 @@ def test_a_mistake_is_told_with_the_users_line_and_no_stack(run: Callable[..., R
         f"error: {shop}:6: agg: revenue: Spark has no function 'summ'; found 'summ(amount)'\n"
         "hint: did you mean 'sum'?\n"
     )
+
+
+SHOP_IN_SQL = """
+CREATE TOPIC orders (country STRING, amount DOUBLE, placed_at TIMESTAMP) WITH (time = 'placed_at');
+
+CREATE VIEW revenue AS
+SELECT country, window_start, window_end, revision, sum(amount) AS revenue
+FROM orders
+GROUP BY window(placed_at, '1 minute'), country;
+"""
+
+
+def test_a_file_of_sql_is_shown_as_the_same_app_in_python(
+    run: Callable[..., Result], shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.parent)
+    Path("shop.sql").write_text(SHOP_IN_SQL)
+    shown = run("explain", "shop.sql")
+    assert shown.exit_code == 0, shown.stderr
+    in_python = run("explain", "shop.py").stdout
+    assert without_places(shown.stdout) == without_places(in_python)
+    assert "declared shop.sql:7" in shown.stdout
+    assert "view revenue  <- 2    (shop.sql:4)" in shown.stdout
+    told = json.loads(run("explain", "shop.sql", "--json").stdout)
+    assert [node["kind"] for node in told["nodes"]] == ["topic", "window"]
+
+
+def without_places(shown: str) -> list[str]:
+    return [line.partition("    (")[0] for line in shown.splitlines() if not line.strip().startswith("declared")]
+
+
+def test_a_mistake_in_sql_is_told_with_its_line(
+    run: Callable[..., Result], shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.parent)
+    Path("shop.sql").write_text(SHOP_IN_SQL.replace("sum(amount)", "sum(amonut)"))
+    refused = run("explain", "shop.sql")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "error: shop.sql:5: select: there is no column 'amonut'; there are country, amount, placed_at\n"
+        "hint: did you mean 'amount'?\n"
+    )

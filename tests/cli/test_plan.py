@@ -71,6 +71,19 @@ def test_before_the_first_start_everything_is_to_be_built(
     assert not folder.exists()
 
 
+def test_a_file_of_sql_is_planned_as_one_in_python(run: Callable[..., Result], folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "shop.sql"
+    path.write_text(
+        "CREATE TOPIC orders (id BIGINT, country STRING) WITH (key = 'id');\n"
+        "CREATE VIEW counts AS SELECT country, count(*) AS n FROM orders GROUP BY country;\n"
+    )
+    shown = run("plan", str(path))
+    assert shown.stdout == "app 'shop' has not run on this log: its view is built from the log\n"
+    assert shown.exit_code == 0
+    assert json.loads(run("plan", str(path), "--json").stdout)["new"] == ["counts"]
+    assert not folder.exists()
+
+
 def test_what_becomes_of_each_view_is_told_and_nothing_is_done(
     run: Callable[..., Result], declare: Callable[..., Path], start: Callable[..., None], folder: Path
 ) -> None:

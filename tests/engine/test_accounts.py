@@ -20,7 +20,7 @@ def declared() -> tuple[ps.App, ps.Stream]:
 
 
 def meters_of(rows: ps.Stream | ps.Table, *stateful: ps.Stream | ps.Table) -> list[Meter]:
-    states: dict[flow.Node, str] = {one.node: f"state {place}" for place, one in enumerate(stateful)}
+    states: dict[tuple[flow.Node, int], str] = {(one.node, 0): f"state {at}" for at, one in enumerate(stateful)}
     return meters(rows.node, states)
 
 

@@ -57,6 +57,33 @@ def test_time_never_goes_back(epochs: list[tuple[int | None, int | None, set[str
         times = now
 
 
+def test_tables_are_read_before_the_first_event_that_looks_up_in_them(tmp_path: Path) -> None:
+    app = ps.App("shop")
+    orders = app.topic("orders", schema="id long, customer long, at timestamp", time="at")
+    customers = app.table("customers", schema="customer long, name string", key="customer")
+    app.view("named", orders.join(customers.latest(), on="customer"))
+    few, now = AppSettings(max_rows=4), 10**15
+    with Log(tmp_path, clock=lambda: 1_000_000.0) as log:
+        inputs = open_inputs(log, app.plan)
+        cut = first_cut(inputs, 0)
+        log.topic("customers").append([{"customer": number, "name": "x"} for number in range(6)])
+        log.topic("orders").append([{"id": 1, "customer": 1, "at": "1970-01-01"}])
+        loading, reached = next_cut(log, inputs, cut, few, now=now)
+        assert ends(loading) == {"customers": 4, "orders": 0}
+        assert "orders" not in reached  # so that it is no reason for time to move on
+        loaded, _ = next_cut(log, inputs, loading, few, now=now)
+        assert ends(loaded) == {"customers": 6, "orders": 1}
+        # Later on, events do not wait for a table that changes faster than it is read.
+        log.topic("customers").append([{"customer": 7, "name": "y"} for _ in range(6)])
+        log.topic("orders").append([{"id": 2, "customer": 1, "at": "1970-01-01"}])
+        later, _ = next_cut(log, inputs, loaded, few, now=now)
+        assert ends(later) == {"customers": 9, "orders": 2}
+
+
+def ends(cut: Cut) -> dict[str, int]:
+    return {name: sum(source.ends.values()) for name, source in cut.sources.items()}
+
+
 def test_what_was_built_before_is_followed_in_rows_and_in_time(tmp_path: Path) -> None:
     app = ps.App("shop")
     app.view("v", app.topic("events", schema="id long, at timestamp", time="at").select(id="id"))

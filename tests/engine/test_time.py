@@ -162,6 +162,47 @@ def test_a_topic_that_is_empty_holds_nobody_up_and_time_never_goes_back_when_it_
         assert starts(rig, "minutes_there") == [0, 2, 5]
 
 
+def test_a_final_answer_over_joined_events_waits_for_their_partners(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=TWO)
+    here, there = events_of(app, "here"), events_of(app, "there").select(other="id", kind="kind", then="at")
+    pairs = here.join(there, on="kind", within="5 minutes", how="left")
+    minutes = pairs.window(ps.tumbling("1 minute")).group_by().agg(n="count(*)", found="count(other)")
+    app.view("minutes", minutes)
+    with Rig(app, spark=spark) as rig:
+
+        def answers() -> list[tuple[int, int, int]]:
+            return [(row["n"], row["found"], row["revision"]) for row in rig.view("minutes")]
+
+        rig.append("here", [event(0, 10, kind="a"), event(1, 20, kind="b")])
+        rig.append("there", [event(2, 15, kind="a"), event(3, 300, kind="z")])
+        rig.append("here", [event(4, 300, kind="z")])
+        rig.run()
+        assert answers() == []  # a partner of the second event may still come
+        rig.append("there", [event(5, 310, kind="b")])
+        rig.run()
+        rig.append("here", [event(6, 361, kind="z")])
+        rig.append("there", [event(7, 361, kind="z")])
+        rig.run()
+        assert answers() == [(2, 2, 0)]
+
+
+def test_answers_over_joined_events_follow_the_latest_partner_that_is_not_late(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=TWO)
+    here, there = events_of(app, "here"), events_of(app, "there").select(other="id", kind="kind", then="at")
+    pairs = here.join(there, on="kind", within="0 seconds", before="2 hours", keep="1 hour", how="left")
+    app.view("minutes", pairs.window(ps.tumbling("1 minute")).group_by().agg(n="count(*)", found="count(other)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("here", [event(0, 0, kind="a")])
+        rig.advance("160 minutes")
+        rig.append("here", [event(1, 150 * 60, kind="b")])
+        rig.append("there", [event(2, 150 * 60, kind="c")])
+        rig.run()
+        rig.append("there", [event(3, 0, kind="a")])  # it could have a partner that is two hours younger
+        rig.run()
+        assert [(row["n"], row["found"], row["revision"]) for row in rig.view("minutes")] == [(1, 1, 1)]
+        assert rig.account("minutes").late == 0
+
+
 def test_a_topic_whose_events_wait_to_be_read_is_waited_for(spark: SparkSession) -> None:
     """With epochs of one row, the topics are read in turn."""
     app = ps.App("shop", settings=type(TWO)(state_partitions=2, max_rows=1))

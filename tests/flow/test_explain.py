@@ -87,6 +87,21 @@ def test_what_is_remembered_is_told_for_every_node(orders: Stream, customers: Ta
         orders.window(sliding("5 minutes")).group_by("country").agg(n="count(*)"): (
             "rows per country, until 1 hour after they are 5 minutes old"
         ),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}): (
+            "rows of both sides per customer_id = id, for ever"
+        ),
+        orders.join(orders, on=["order_id", "country"], how="anti"): (
+            "rows of both sides per order_id and country, for ever"
+        ),
+        orders.join(orders, on="order_id", within="1 hour", how="semi"): (
+            "events of both sides per order_id, until 2 hours after they happened"
+        ),
+        orders.join(orders, on="order_id", within="1 hour", before="1 hour", how="semi"): (
+            "events of both sides per order_id, until 3 hours after they happened"
+        ),
+        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}): (
+            "one row per id, until it is deleted"
+        ),
         orders.window(hopping("1 day", "1 hour"), keep="1 week").group_by().agg(n="count(*)"): (
             "accumulators per window, until 1 week after its end"
         ),
@@ -104,6 +119,19 @@ def test_what_is_remembered_is_told_for_every_node(orders: Stream, customers: Ta
         (lambda rows: rows.latest("order_id"), "latest per order_id"),
         (lambda rows: rows.latest("order_id").changes(), "changes added and removed rows"),
         (lambda rows: rows.distinct("order_id", within="1 hour"), "distinct order_id within 1 hour"),
+        (lambda rows: rows.join(rows, on=["order_id", "country"], how="anti"), "join anti on order_id, country"),
+        (
+            lambda rows: rows.join(rows, on={"order_id": "customer_id"}, how="semi", nulls_match=True),
+            "join semi on order_id = customer_id, nulls match",
+        ),
+        (
+            lambda rows: rows.join(rows, on="order_id", how="semi", within="1 hour", before="5 minutes"),
+            "join semi on order_id within 1 hour, from 5 minutes before",
+        ),
+        (
+            lambda rows: rows.join(rows.select("order_id", at="placed_at").latest("order_id").latest(), on="order_id"),
+            "join inner on order_id, the newest row",
+        ),
         (lambda rows: rows.group_by().agg(n="count(*)"), "group all: n = count(*)"),
         (
             lambda rows: (
@@ -117,6 +145,16 @@ def test_every_node_is_told_in_a_few_words(app: App, orders: Stream, verb: objec
     app.view("v", verb(orders))  # type: ignore[operator]
     told = [line for line in explain(app.plan).splitlines() if line[:1].isdigit()][-1]
     assert told.split(". ", 1)[1].split("  <-")[0] == head
+
+
+def test_a_join_with_what_was_valid_tells_which_moment_and_how_long_it_is_corrected(app: App, orders: Stream) -> None:
+    prices = app.table("prices", schema="id bigint, list double, since timestamp", key="id", time="since")
+    app.view("v", orders.join(prices.as_of("placed_at"), on={"customer_id": "id"}, how="left", keep="1 day"))
+    lines = explain(app.plan).splitlines()
+    assert "3. join left on customer_id = id, as of placed_at  <- 1, 2" in lines
+    kept = "one row per id, until it is deleted"
+    versions = "its versions and the events that looked it up, until 1 day after placed_at"
+    assert f"     state    {kept}; {versions}" in lines
 
 
 def test_the_document_says_the_same_for_programs(app: App, orders: Stream) -> None:

@@ -57,6 +57,7 @@ def test_where_it_was_declared_does_not_matter(orders: Stream) -> None:
 
 def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> None:
     windowed = orders.window(tumbling("1 minute")).group_by("country")
+    prices = app.table("prices", schema="id bigint, since timestamp", key="id", time="since")
     different = [
         orders,
         customers,
@@ -78,6 +79,20 @@ def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> 
         windowed.agg(m="count(*)"),
         orders.window(tumbling("1 minute"), keep="2 hours").group_by("country").agg(n="count(*)"),
         orders.group_by("country").agg(n="count(*)"),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}),
+        orders.join(customers.drop("country"), on={"order_id": "id"}),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}, how="left"),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}, nulls_match=True),
+        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}),
+        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}, how="left"),
+        customers.join(orders.drop("country"), on={"id": "customer_id"}),
+        orders.join(orders, on="order_id", how="semi"),
+        orders.join(orders, on="order_id", how="semi", within="1 hour"),
+        orders.join(orders, on="order_id", how="semi", within="2 hours"),
+        orders.join(orders, on="order_id", how="semi", within="1 hour", before="1 hour"),
+        orders.join(orders, on="order_id", how="semi", within="1 hour", keep="2 hours"),
+        orders.join(prices.as_of("placed_at"), on={"customer_id": "id"}),
+        orders.join(prices.latest(), on={"customer_id": "id"}),
         App("other").topic("orders", schema="order_id bigint").where("order_id > 1"),
     ]
     assert len({fingerprint(one.node) for one in different}) == len(different)
@@ -87,4 +102,11 @@ def test_a_node_that_many_read_from_is_worked_out_once(orders: Stream) -> None:
     grown = orders
     for _ in range(40):  # two paths each time: 2**40 of them
         grown = grown.union(grown)
+    assert len(fingerprint(grown.node)) == 16
+
+
+def test_a_join_of_a_join_with_itself_is_worked_out_once(orders: Stream) -> None:
+    grown = orders
+    for _ in range(40):
+        grown = grown.join(grown, on="order_id", how="semi", within="1 hour")
     assert len(fingerprint(grown.node)) == 16

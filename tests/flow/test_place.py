@@ -9,7 +9,8 @@ import pytest
 
 from penstock import Stream
 from penstock.errors import DeclarationError
-from penstock.flow.place import Declaring, caller
+from penstock.flow.place import Declaring, caller, declared_at
+from penstock.flow.plan import Place
 
 
 def line() -> int:
@@ -54,3 +55,14 @@ def test_a_refusal_says_place_and_verb_once() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(ZeroDivisionError), Declaring("where"):
         raise ZeroDivisionError
+
+
+def test_a_place_that_is_given_takes_the_place_of_the_callers_line(orders: Stream) -> None:
+    given = Place("shop.sql", 7)
+    with declared_at(given, "line 3"):
+        assert orders.where("amount > 1").node.place == given
+        with pytest.raises(DeclarationError, match=r"^shop\.sql:7: line 3: where: there is no column 'amonut'"):
+            orders.where("amonut > 1")
+    with declared_at(given), pytest.raises(DeclarationError, match=r"^shop\.sql:7: where: there is no column"):
+        orders.where("amonut > 1")
+    assert Path(orders.where("amount > 1").node.place.file).name == "test_place.py"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.build import aggregates, rows, sources, tables
+from penstock.engine.build import aggregates, joins, lookups, rows, sources, tables
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
@@ -67,6 +67,12 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
         return tables.changelog(graph, sources.source(graph, node), node)
     if isinstance(node, flow.Union):
         return rows.union([_rows(graph, one) for one in node.inputs], node)
+    if isinstance(node, flow.Join | flow.TimedJoin):
+        return joins.join(graph, _rows(graph, node.left), _rows(graph, node.right), node)
+    if isinstance(node, flow.AsOfJoin):
+        right = node.right
+        table = _rows(graph, right) if node.as_of is None else lookups.history(graph, right, partial(_rows, graph))
+        return lookups.look_up(graph, _rows(graph, node.left), table, node)
     given = _rows(graph, node.input)
     match node:
         case flow.Where():

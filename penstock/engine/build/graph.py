@@ -18,11 +18,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
-from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator
-from penstock.engine.tasks import InArrow, assignment, state_partition, stateful
+from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator, PairOperator
+from penstock.engine.planning import Times, latest
+from penstock.engine.tasks import InArrow, assignment, paired, state_partition, stateful
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
+from penstock.flow.timed import delayed_by, timed_inputs, timed_upstream
+from penstock.log.frame import NO_TIME
 
 PARTITION = "_partition"
 OFFSET = "_offset"
@@ -39,19 +42,22 @@ MARKS = 30
 class StateOf:
     """A state and the node it belongs to; `sources` are the topics whose watermark is its time.
 
+    `input` is the number of the node's input that it keeps, where a node keeps several apart.
     `ahead` are those of the steps behind it that forget by time. Where one of them has come further, that is its time:
-    what it gave would be too late for them.
+    what it gave would be too late for them. Its clock is `delay` slow, where its rows come so much after their time.
     """
 
     name: str
     node: flow.Node
     sources: tuple[str, ...]
+    input: int = 0
+    delay: int = 0
     ahead: frozenset[tuple[str, ...]] = frozenset()
 
-    @property
-    def clocks(self) -> frozenset[tuple[str, ...]]:
-        """The groups of topics of which the one that has come furthest gives the time."""
-        return self.ahead | {self.sources}
+    def time_at(self, times: Times) -> int:
+        """Its time, when those of groups of topics are these."""
+        time = latest(times, self.ahead | {self.sources})
+        return time if time == NO_TIME else time - self.delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,17 @@ class Graph:
 
     def operated(self, changes: DataFrame, operator: Operator, node: flow.Node, output: pa.Schema) -> DataFrame:
         """Changes that were brought together by key, and know their share, through a stateful operator."""
-        self.states[operator.state] = StateOf(operator.state, node, timed_sources(node))
-        given = without(arrow_schema(changes.schema), SHARE)
-        run = _in_their_place(operator.state, stateful(operator, given, output))
+        self.states[operator.state] = _state_of(operator.state, node)
+        return self._run(changes, operator.state, stateful(operator, _given(changes), output), output)
+
+    def joined(self, changes: DataFrame, operator: PairOperator, node: flow.Node, output: pa.Schema) -> DataFrame:
+        """The same through an operator that keeps two sides."""
+        for number, side in enumerate((operator.left, operator.right)):
+            self.states[side.state] = _state_of(side.state, node, number)
+        return self._run(changes, operator.left.state, paired(operator, _given(changes), output), output)
+
+    def _run(self, changes: DataFrame, state: str, function: InArrow, output: pa.Schema) -> DataFrame:
+        run = _in_their_place(state, function)
         rows = in_arrow(changes, run, output)
         self.operations[rows] = Operation(changes, run, {name: name for name in output.names})
         return rows
@@ -121,6 +135,18 @@ class Needs:
     origin: frozenset[flow.Node]
 
 
+def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
+    delay = max(map(delayed_by, timed_inputs(node)), default=0)
+    if isinstance(node, flow.Aggregate) and node.windowing and isinstance(node.windowing.window, flow.Sliding):
+        delay += 1  # the end is part of such a window: it is over a moment later
+    return StateOf(name, node, timed_sources(node), number, delay)
+
+
+def _given(changes: DataFrame) -> pa.Schema:
+    """What an operator gets of changes."""
+    return without(arrow_schema(changes.schema), SHARE)
+
+
 def _in_their_place(state: str, run: InArrow) -> InArrow:
     """The operator, after a look at the rows: those of another partition's share would be added to the wrong state."""
 
@@ -153,13 +179,13 @@ def hidden_of_rows(rows: DataFrame) -> list[str]:
 
 def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
     """Rows with the two hashes of a key."""
+    first, second = key_hashes(rows, by)
+    return rows.select("*", first.alias(HASH), second.alias(SECOND_HASH), *more)
+
+
+def key_hashes(rows: DataFrame, by: list[str]) -> tuple[Column, Column]:
     columns = hashable(rows, by)
-    return rows.select(
-        "*",
-        F.xxhash64(*columns).alias(HASH),
-        F.xxhash64(F.lit(SALT), *columns).alias(SECOND_HASH),
-        *more,
-    )
+    return F.xxhash64(*columns), F.xxhash64(F.lit(SALT), *columns)
 
 
 def row_hash(rows: DataFrame, names: list[str]) -> Column:
@@ -253,6 +279,6 @@ def without(schema: pa.Schema, *names: str) -> pa.Schema:
 
 
 def timed_sources(node: flow.Node) -> tuple[str, ...]:
-    """The topics with event time that a node reads from, directly or not."""
-    timed = {one.name for one in flow.upstream(node) if isinstance(one, flow.Topic) and one.timing}
+    """The topics with event time by which a node's rows come, directly or not."""
+    timed = {one.name for one in timed_upstream(node) if isinstance(one, flow.Topic) and one.timing}
     return tuple(sorted(timed))

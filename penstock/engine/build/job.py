@@ -14,7 +14,7 @@ from penstock.engine.operators.contract import EVENTS, HASH, REVISION, SECOND_HA
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.flow import plan as flow
 from penstock.flow.expressions import Call, split_aggregates
-from penstock.flow.sql import tokens_of
+from penstock.flow.reading import tokens_of
 
 # The start of a pane or window by the clocks of the window's zone.
 LOCAL = "_local"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import get_args
 
 from penstock.engine.build.graph import Needs, timed_sources
 from penstock.flow import plan as flow
 from penstock.flow.expressions import columns_of
-from penstock.flow.timed import window_end
+from penstock.flow.timed import timed_upstream, window_end
 
 Columns = frozenset[str]
 # Names are compared without case, as Spark does.
 EVERYTHING = frozenset({"*"})
-STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
+STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate, *get_args(flow.AnyJoin))
 
 
 def needs_of(plan: flow.Plan) -> Needs:
@@ -98,7 +99,7 @@ def ahead_of(plan: flow.Plan) -> dict[flow.Node, frozenset[tuple[str, ...]]]:
     topics = {node: timed_sources(node) for node in flow.nodes(plan)}
     ahead: dict[flow.Node, frozenset[tuple[str, ...]]] = {}
     for step in filter(_forgets_by_time, topics):
-        for node in flow.upstream(step):
+        for node in timed_upstream(step):
             if topics[node] != topics[step]:
                 ahead[node] = ahead.get(node, frozenset()) | {topics[step]}
     return ahead
@@ -112,6 +113,10 @@ def _forgets_by_time(node: flow.Node) -> bool:
             return node.within is not None
         case flow.Top():
             return window_end(node.input, node.per) is not None
+        case flow.TimedJoin():
+            return True
+        case flow.AsOfJoin():
+            return node.as_of is not None
         case _:
             return False
 

@@ -20,9 +20,7 @@ from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import hashes_of
 from penstock.engine.operators.windows import group_order
 from penstock.engine.source_topic import plain_errors
-from penstock.engine.state.arrangement import Arrangement
-from penstock.engine.state.run import open_runs, reachable
-from penstock.engine.tasks import InArrow, assignment, collected, pieces, state_partition
+from penstock.engine.tasks import InArrow, Kept, collected, pieces
 from penstock.flow.expressions import Call
 from penstock.log.files import disk_errors
 
@@ -89,7 +87,8 @@ def _looking(operator: Accumulate, given: pa.Schema, sketches: tuple[str, ...]) 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"state {operator.state}"):
             changes = collected(batches, given)
-            arrangement = _arrangement(operator, without(given, SHARE))
+            # The operator, which may run in another process, has the files open under a name of its own.
+            arrangement = Kept(operator, without(given, SHARE), reader="sketches").arrangement
             order, (_, second) = group_order(operator.window, changes), hashes_of(changes)
             old, there = arrangement.look_up(order, second)
             at = pa.array(np.cumsum(there) - 1, mask=~there)
@@ -98,13 +97,3 @@ def _looking(operator: Accumulate, given: pa.Schema, sketches: tuple[str, ...]) 
             yield from pieces(pa.RecordBatch.from_arrays(columns, names=names))
 
     return run
-
-
-def _arrangement(operator: Accumulate, changes: pa.Schema) -> Arrangement:
-    """The state of the operator as the last epoch left it."""
-    epoch = assignment()
-    partition = state_partition(epoch.partitions)
-    files = reachable(epoch.states.get(operator.state, {}).get(partition, ()), epoch.times[operator.state].before)
-    # Files stay open by this name; the operator, which may run in another process, has names of its own.
-    runs = open_runs(epoch.directory, f"sketches/{operator.state}/{partition}", files)
-    return Arrangement(operator.kind, operator.schema(changes), runs)

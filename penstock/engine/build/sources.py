@@ -30,7 +30,14 @@ from penstock.log.files import disk_errors
 from penstock.log.schema import parse_schema
 
 EVENT_TIME = "event_time"
-_HIDDEN = {PARTITION: pa.int32(), OFFSET: pa.int64(), GONE: pa.bool_(), EVENT_TIME: pa.timestamp("us", "UTC")}
+APPENDED = "_appended"  # when the log stored a row, in microseconds
+_HIDDEN = {
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+    GONE: pa.bool_(),
+    APPENDED: pa.int64(),
+    EVENT_TIME: pa.timestamp("us", "UTC"),
+}
 _DEAD_SCHEMA: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -51,8 +58,8 @@ class _Source:
     deletes: bool  # whether delete markers are rows
 
 
-def source(graph: Graph, node: flow.Source) -> DataFrame:
-    """The rows of a topic that an epoch reads."""
+def source(graph: Graph, node: flow.Source, *, appended: bool = False) -> DataFrame:
+    """The rows of a topic that an epoch reads; on request with the time at which they were stored."""
     wanted = graph.needs.columns[node]
     schema = parse_schema(node.schema)
     fields = [one.with_nullable(True) for one in schema if "*" in wanted or one.name.lower() in wanted]
@@ -64,6 +71,8 @@ def source(graph: Graph, node: flow.Source) -> DataFrame:
         fields += [pa.field(name, _HIDDEN[name]) for name in (PARTITION, OFFSET)]
     if deletes:
         fields.append(pa.field(GONE, _HIDDEN[GONE]))
+    if appended:
+        fields.append(pa.field(APPENDED, _HIDDEN[APPENDED]))
     if not fields:
         fields.append(pa.field(OFFSET, _HIDDEN[OFFSET]))  # rows are counted, and something must carry them
     columns = pa.schema(fields)
@@ -148,6 +157,8 @@ class _Reader:
             return pa.array(np.full(len(batch), batch.partition, dtype=np.int32))
         if name == OFFSET:
             return pa.array(batch.offsets)
+        if name == APPENDED:
+            return pa.array(np.full(len(batch), batch.append_time, dtype=np.int64))
         if name == GONE:
             return pa.array(np.zeros(len(batch), dtype=np.bool_)) if batch.deleted is None else batch.deleted
         if name == EVENT_TIME and name not in batch.rows.schema.names:

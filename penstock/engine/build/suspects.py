@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build import rows as stateless
-from penstock.engine.build.graph import ORIGIN, Graph, Needs, columns_of_rows, hashable, quoted
+from penstock.engine.build.graph import ORIGIN, Graph, Needs, StateOf, columns_of_rows, hashable, quoted
 from penstock.engine.build.sources import source
 from penstock.engine.build.windows import moment, pane_of, universal
 from penstock.engine.operators.contract import WEIGHT
@@ -47,18 +47,17 @@ def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
     return reduce(DataFrame.unionAll, failed).distinct() if failed else None
 
 
-def find_late(graph: Graph, node: flow.Node, watermark: int) -> DataFrame | None:
-    """Rows that came too late for every window of a node; None behind state.
+def find_late(graph: Graph, state: StateOf, watermark: int) -> DataFrame | None:
+    """Rows that came too late for what a state keeps; None behind state.
 
-    They have a place, unless a user's function before the node has dropped it.
+    They have a place, unless a user's function before it has dropped that.
     """
     found: dict[flow.Node, Suspects] = {}
-    for one in flow.nodes(flow.Plan("", (flow.View("", node, node.place),))):
-        if one != node:
-            found[one] = _passed(graph, one, found)
-    (given,) = flow.inputs(node)
+    given = flow.inputs(state.node)[state.input]
+    for one in flow.upstream(given):
+        found[one] = _passed(graph, one, found)
     rows = found[given].rows
-    return None if rows is None else rows.where(last_moment(node) <= F.lit(watermark))
+    return None if rows is None else rows.where(last_moment(state.node, state.input) <= F.lit(watermark))
 
 
 def has_place(rows: DataFrame) -> bool:
@@ -89,9 +88,15 @@ def _evaluating(rows: DataFrame) -> DataFrame:
     return rows.groupBy().agg(F.max(F.xxhash64(*hashable(rows, rows.columns))).alias("_all"))
 
 
-def last_moment(node: flow.Node) -> Column:
-    """The watermark at which an event that reaches this node is too late."""
+def last_moment(node: flow.Node, number: int = 0) -> Column:
+    """The watermark at which an event that reaches this input of a node is too late."""
     from penstock.engine.build.tables import DISTINCT_KEEP
+
+    if isinstance(node, flow.AsOfJoin):
+        return moment(node.left.shape) + F.lit(node.keep + 1)
+    if isinstance(node, flow.TimedJoin):
+        side, wait = (node.left, node.after) if number == 0 else (node.right, node.before)
+        return moment(side.shape) + F.lit(wait + node.keep + 1)
 
     if isinstance(node, flow.Distinct):
         return moment(node.input.shape) + F.lit(DISTINCT_KEEP)

@@ -48,7 +48,9 @@ def latest(graph: Graph, rows: DataFrame, node: flow.Latest) -> DataFrame:
         return _latest_of_changes(graph, rows, node, node.input.shape.time)
     names = columns_of_rows(rows)
     timed = rows.withColumns({MOMENT: moment(node.input.shape), ROW_HASH: row_hash(rows, names)})
-    return _newest(graph, timed, node, node.key, (MOMENT, OFFSET, PARTITION, ROW_HASH))
+    # Behind a join rows have no place in the log: those with one time are told apart in some fixed way.
+    place = (OFFSET, PARTITION) if {*ORIGIN} <= {*rows.columns} else ()
+    return _newest(graph, timed, node, node.key, (MOMENT, *place, ROW_HASH))
 
 
 def _newest(graph: Graph, rows: DataFrame, node: flow.Node, key: tuple[str, ...], order: tuple[str, ...]) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from penstock.engine.operators.regroup import TIMES
 from penstock.flow.expressions import Call
-from penstock.flow.sql import tokens_of
+from penstock.flow.reading import tokens_of
 
 LIVE = f"{TIMES} > 0"
 # Where a condition of a call can be put: at the end, but before what says whether nulls count.

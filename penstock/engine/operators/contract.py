@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -49,23 +49,30 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class Operator(Protocol):
-    """A stateful node, as each of its tasks sees it. Pickled once per app; it holds no state of its own."""
+@dataclass(frozen=True, slots=True)
+class PairOutcome:
+    """The same of an operator with two states."""
+
+    output: Iterable[pa.RecordBatch]
+    left: Run
+    right: Run
+    left_counts: dict[str, int] = field(default_factory=dict)
+    right_counts: dict[str, int] = field(default_factory=dict)
+
+
+class Keeper(Protocol):
+    """What is kept in one state. Pickled once per app; it holds nothing itself."""
 
     @property
     def state(self) -> str:
-        """The name of its state: stays the same as long as what is kept means the same."""
+        """The name of the state: stays the same as long as what is kept means the same."""
         ...
 
     @property
     def kind(self) -> Kind: ...
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        """The columns of its runs, given those of its input."""
-        ...
-
-    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        """Take one epoch's changes of one state partition, in any order; called again after a failure."""
+        """The columns of its runs, given those of the operator's input."""
         ...
 
     def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
@@ -73,6 +80,37 @@ class Operator(Protocol):
 
         `whole` says that these are all rows of the state, and not those of some runs.
         """
+        ...
+
+
+class Operator(Keeper, Protocol):
+    """A node with a state, as each of its tasks sees it."""
+
+    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
+        """Take one epoch's changes of one state partition, in any order; called again after a failure."""
+        ...
+
+
+@runtime_checkable
+class Condensing(Protocol):
+    """An operator that need not see all changes of an epoch at once, so that they need not be in memory together."""
+
+    def condensed(self, changes: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """What is left of some changes for `step`, and how many events are left out."""
+        ...
+
+
+class PairOperator(Protocol):
+    """A node with two states, one for each side."""
+
+    @property
+    def left(self) -> Keeper: ...
+
+    @property
+    def right(self) -> Keeper: ...
+
+    def step(self, changes: pa.RecordBatch, left: Arrangement, right: Arrangement, times: Times) -> PairOutcome:
+        """Take one epoch's changes of both sides, in any order; called again after a failure."""
         ...
 
 

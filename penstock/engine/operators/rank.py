@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.operators.contract import SECOND_HASH, WEIGHT, Outcome, Times, hashes_of
-from penstock.engine.operators.members import MEMBERS, OWN, groups, members, members_schema, missing
+from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH, WEIGHT, Outcome, Times, hashes_of
+from penstock.engine.operators.members import MEMBERS, OWN, members, members_schema, missing
+from penstock.engine.operators.segments import segments
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import (
@@ -25,7 +26,7 @@ from penstock.engine.state.rows import (
     without_columns,
 )
 from penstock.engine.state.run import ID, ORDER, Run, sorted_run
-from penstock.engine.state.search import NOWHERE, Mask, distinct, firsts, positions
+from penstock.engine.state.search import NOWHERE, Mask, Positions, distinct, firsts, positions
 
 RANK = "rank"
 COPIES = "_copies"
@@ -68,21 +69,36 @@ class Rank:
         counts = {"events": int(np.abs(integers(part.batch, COUNT)).sum())}
         return Outcome(_difference(old, new), run, counts)
 
+    def condensed(self, changes: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Some of an epoch's changes without rows that are not among the first of these; how many events those are."""
+        if not self.grows:
+            return changes, 0
+        at, _ = self._first(changes, HASH, ROW_HASH)
+        kept = taken(changes, np.unique(at))
+        return kept, int(integers(changes, COUNT).sum() - integers(kept, COUNT).sum())
+
     def _ranked(self, run: Run) -> pa.RecordBatch:
         """The rows among the first of their group, with their rank; one that is there twice stands twice."""
         rows = picked(run.batch, integers(run.batch, COUNT) > 0)
-        keys = [(ORDER, False), (SECOND_HASH, False), *self.order, (ID, False)]
-        sorted_ = pc.sort_indices(
-            rows, sort_keys=[(name, "descending" if descends else "ascending") for name, descends in keys]
+        at, rank = self._first(rows, ORDER, ID)
+        copies = integers(rows, COUNT)[at] if self.ties else np.ones(len(at), dtype=np.int64)
+        return with_columns(taken(rows, at), {RANK: rank.astype(np.int32), COPIES: copies})
+
+    def _first(self, rows: pa.RecordBatch, hash_: str, id_: str) -> tuple[Positions, Numbers]:
+        """Where the rows among the first of their group are, and their ranks; without `ties` each copy has its own."""
+        keys = [(hash_, False), (SECOND_HASH, False), *self.order, (id_, False)]
+        # Only what is sorted by is put in order: rows may be wide, and most are not among the first.
+        narrow = rows.select([*(name for name, _ in keys), COUNT])
+        order = pc.sort_indices(
+            narrow, sort_keys=[(name, "descending" if descends else "ascending") for name, descends in keys]
         )
-        rows = rows.take(sorted_)
-        copies = integers(rows, COUNT)
+        at: Positions = order.to_numpy().astype(np.int64)
         if not self.ties:
-            rows = taken(rows, np.repeat(np.arange(rows.num_rows), np.minimum(copies, self.count)))
-            copies = np.ones(rows.num_rows, dtype=np.int64)
-        rank = self._ranks(rows, groups(rows))
-        ranked = with_columns(rows, {RANK: rank.astype(np.int32), COPIES: copies})
-        return picked(ranked, rank <= self.count)
+            at = np.repeat(at, np.minimum(integers(rows, COUNT)[at], self.count))
+        narrow = taken(narrow, at)
+        rank = self._ranks(narrow, segments(integers(narrow, hash_), integers(narrow, SECOND_HASH)))
+        first = rank <= self.count
+        return at[first], rank[first]
 
     def _ranks(self, rows: pa.RecordBatch, group: Numbers) -> Numbers:
         begins = firsts(group)

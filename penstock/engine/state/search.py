@@ -56,18 +56,38 @@ def in_order(order: Ordered, id_: Ordered) -> bool:
 
 
 def by_key(order: Ordered, *less: Ordered) -> Positions:
-    """How to sort rows by order, and rows of one order by other columns, the most important first."""
+    """How to sort rows by order, and rows of one order by other columns, the most important first.
+
+    Rows that agree in all of them stay in their turn. Only those that still agree are sorted once more.
+    """
     at = np.argsort(order, kind="stable")
-    sorted_ = order[at]
-    tied = sorted_[1:] == sorted_[:-1]
-    # Only rows that share their order are sorted once more, and mostly by one column less: they share their key too.
-    while less and not (less[0][at][1:] != less[0][at][:-1])[tied].any():
-        less = less[1:]
-    if less and tied.any():
-        places = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
-        rows = at[places]
-        at[places] = rows[np.lexsort([*(column[rows] for column in reversed(less)), order[rows]])]
+    begins = firsts(order[at])
+    for column in less:
+        tied = ~begins | ~np.append(begins[1:], True)[: len(begins)]
+        if not tied.any():
+            break
+        places = np.flatnonzero(tied)
+        group, values = np.cumsum(begins[places]) - 1, column[at[places]]
+        differs = (values[1:] != values[:-1]) & (group[1:] == group[:-1])
+        if differs.any():  # mostly one column less tells rows apart: they share their key too
+            turn = _by_group(group, values)
+            at[places] = at[places[turn]]
+            begins[places] = firsts(group, values[turn])
     return at
+
+
+def _by_group(group: Positions, values: Ordered) -> Positions:
+    """How to sort rows by value within their groups, which stand one after the other."""
+    wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
+    spread = (wide - wide.min()).view(np.uint64)
+    free = 64 - int(group[-1]).bit_length()
+    excess = max(0, int(spread.max()).bit_length() - free)
+    # One number holds both, and sorting by it is far quicker. What has no place in it matters next to never.
+    both = spread >> np.uint64(excess)
+    if free < 64:
+        both |= group.view(np.uint64) << np.uint64(free)
+    turn = np.argsort(both, kind="stable")
+    return turn if not excess or in_order(group, values[turn]) else np.lexsort([values, group])
 
 
 def interleaved(older: Positions, newer: Positions, at: Positions) -> Positions:

@@ -120,6 +120,24 @@ def test_where_rows_are_only_added_the_first_ones_are_the_same_and_no_others_are
         assert stepper.rows == len({row[:3] for row in wanted})
 
 
+@given(histories(), ways(), st.integers(1, 4), st.booleans(), st.booleans())
+def test_rows_that_are_not_among_the_first_of_some_make_no_difference(
+    epochs: tuple[Epoch, ...], way: Way, count: int, ties: bool, descends: bool
+) -> None:
+    ranking = operator(count, ties, grows=True, descends=descends)
+    events = 0
+    with stepping(ranking, schema(), COLUMNS, way) as stepper:
+        for epoch in epochs:
+            some = rows(plain(epoch.events), way)
+            parts = [pa.RecordBatch.from_pylist(part, schema=schema()) for part in (some[::2], some[1::2])]
+            condensed = [ranking.condensed(part) for part in parts]
+            left = [row for part, _ in condensed for row in part.to_pylist()]
+            events += sum(left_out for _, left_out in condensed)
+            stepper.add_up(stepper.step(left, NO_TIME))
+    assert stepper.answers == expected(epochs, count, ties, descends)
+    assert stepper.counts["events"] + events == sum(len(epoch.events) for epoch in epochs)
+
+
 @given(histories(retracts=True), ways(), st.booleans())
 def test_the_ranks_do_not_depend_on_where_the_epochs_are_cut(epochs: tuple[Epoch, ...], way: Way, ties: bool) -> None:
     ranking = operator(3, ties, grows=False, descends=True)

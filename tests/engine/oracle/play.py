@@ -22,10 +22,12 @@ from penstock.app import App
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
+from penstock.log.schema import parse_schema
 from penstock.testing import Crash, Rig
 
 EVENTS = "id bigint, k string, v bigint, amount decimal(12,2), price double, happened timestamp"
 ITEMS = "id bigint, k string, v bigint, amount decimal(12,2), price double"
+VERSIONS = f"{ITEMS}, since timestamp"
 SECOND = 1_000_000
 # Before the first epoch there is no watermark: everything is in time.
 NEVER = -(2**62)
@@ -128,20 +130,21 @@ def _delay(dice: Random) -> int:
     return dice.randint(0, 30) if kind < 0.5 else dice.randint(-60, 300)
 
 
-def declared(name: str = "oracle", *, max_rows: int = 1_000_000) -> tuple[App, Stream, Table]:
-    """An app with a stream and a table to declare views on."""
+def declared(name: str = "oracle", *, max_rows: int = 1_000_000, versions: bool = False) -> tuple[App, Stream, Table]:
+    """An app with a stream and a table to declare views on; with `versions`, rows say since when they hold."""
     app = App(name, settings=AppSettings(max_rows=max_rows))
     stream = app.topic("events", schema=EVENTS, key="id", time="happened", lateness="20 seconds", partitions=2)
-    return app, stream, app.table("items", schema=ITEMS, key="id", partitions=2)
+    columns, time = (VERSIONS, "since") if versions else (ITEMS, None)
+    return app, stream, app.table("items", schema=columns, key="id", time=time, partitions=2)
 
 
 class Play:
-    """Plays rounds on a rig and remembers with which watermark the epoch began that read an event."""
+    """Plays rounds on a rig and remembers which epoch has read a row, and with which watermark it began."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self._next_id = 0
-        self._read: list[tuple[dict[int, int], int]] = []
+        self._read: list[tuple[dict[str, dict[int, int]], int]] = []
 
     def all(self, script: Script, *, then: str = "1 day") -> None:
         for one in script.rounds():
@@ -175,7 +178,13 @@ class Play:
             if change.item is None:
                 self.rig.append("items", [{"id": change.id}], deleted=True)
             else:
-                self.rig.append("items", [{"id": change.id, **change.item}])
+                self.rig.append("items", [{"id": change.id, **change.item, **self._since(change.item)}])
+
+    def _since(self, item: Mapping[str, Any]) -> dict[str, datetime]:
+        """A row of the table holds since some time ago, or from some time on."""
+        if "since" not in self.rig.topic("items").schema.names:
+            return {}
+        return {"since": self.rig.now - timedelta(seconds=60 * (item["v"] or 0))}
 
     def step(self) -> bool:
         """Run one epoch, or crash in it and begin again; whether there was anything to do."""
@@ -185,7 +194,8 @@ class Play:
         except Crash:
             self.rig.restart()
             going = True
-        self._read.append((self.rig.positions("events"), NEVER if watermark is None else _micros(watermark)))
+        ends = {topic: self.rig.positions(topic) for topic in ("events", "items") if topic in self.rig.log.topics()}
+        self._read.append((ends, NEVER if watermark is None else _micros(watermark)))
         return going
 
     def database(self) -> duckdb.DuckDBPyConnection:
@@ -198,7 +208,7 @@ class Play:
         database.execute("CREATE TABLE items_log AS SELECT * FROM items")
         database.execute(
             """
-            CREATE VIEW items AS SELECT * EXCLUDE (partition, "offset", gone) FROM items_log
+            CREATE VIEW items AS SELECT * EXCLUDE (partition, "offset", before, epoch, stored, gone) FROM items_log
             QUALIFY NOT gone AND row_number() OVER (PARTITION BY id ORDER BY "offset" DESC) = 1
             """
         )
@@ -206,36 +216,30 @@ class Play:
         return database
 
     def _events(self) -> pa.Table:
-        rows = []
-        if "events" in self.rig.log.topics():
-            for batch in self.rig.topic("events").batches():
-                for row, offset in zip(batch.rows.to_pylist(), batch.offsets.tolist(), strict=True):
-                    before = self._watermark_before(batch.partition, offset)
-                    rows.append(
-                        {**row, "partition": batch.partition, "offset": offset, "before": before}
-                        | {"stored": batch.append_time}
-                    )
-        numbers = [(name, pa.int64()) for name in ("partition", "offset", "before", "stored")]
-        return pa.Table.from_pylist(rows, schema=_schema(EVENTS, numbers))
-
-    def _watermark_before(self, partition: int, offset: int) -> int:
-        return next((watermark for ends, watermark in self._read if ends.get(partition, 0) > offset), NEVER)
+        return self._rows("events", EVENTS).drop_columns(["gone"])
 
     def _items(self) -> pa.Table:
+        return self._rows("items", VERSIONS)
+
+    def _rows(self, topic: str, ddl: str) -> pa.Table:
+        """Every row of a topic, with where and when it was stored, and by which epoch it was read."""
         rows = []
-        if "items" in self.rig.log.topics():
-            for batch in self.rig.topic("items").batches():
-                gone = [False] * len(batch) if batch.deleted is None else batch.deleted.to_pylist()
-                for row, offset, deleted in zip(batch.rows.to_pylist(), batch.offsets.tolist(), gone, strict=True):
-                    rows.append({**row, "partition": batch.partition, "offset": offset, "gone": deleted})
-        extra = [("partition", pa.int64()), ("offset", pa.int64()), ("gone", pa.bool_())]
-        return pa.Table.from_pylist(rows, schema=_schema(ITEMS, extra))
+        for batch in self.rig.topic(topic).batches() if topic in self.rig.log.topics() else []:
+            gone = [False] * len(batch) if batch.deleted is None else batch.deleted.to_pylist()
+            for row, offset, deleted in zip(batch.rows.to_pylist(), batch.offsets.tolist(), gone, strict=True):
+                epoch, before = self._reading(topic, batch.partition, offset)
+                place = {"partition": batch.partition, "offset": offset, "before": before, "epoch": epoch}
+                rows.append({**row, **place, "stored": batch.append_time, "gone": deleted})
+        numbers = [pa.field(name, pa.int64()) for name in ("partition", "offset", "before", "epoch", "stored")]
+        fields = [*parse_schema(ddl), *numbers, pa.field("gone", pa.bool_())]
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
-
-def _schema(ddl: str, more: list[tuple[str, pa.DataType]]) -> pa.Schema:
-    from penstock.log.schema import parse_schema
-
-    return pa.schema([*parse_schema(ddl), *(pa.field(name, type_) for name, type_ in more)])
+    def _reading(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """The epoch that read a row, and the watermark it began with."""
+        for epoch, (ends, watermark) in enumerate(self._read):
+            if ends.get(topic, {}).get(partition, 0) > offset:
+                return epoch, watermark
+        return 0, NEVER
 
 
 def _micros(moment: datetime) -> int:

@@ -44,12 +44,12 @@ def moving(view: str, columns: str, *, size: int, keep: int = HOUR) -> Answer:
     """Sliding windows: at each moment of a group the events of the last `size`."""
     return Answer(
         view,
-        f"""WITH timely AS (SELECT * FROM events WHERE us + {keep} > before)
+        f"""WITH timely AS (SELECT * FROM events WHERE us + {keep} >= before)
         SELECT m.k, m.us - {size} AS window_start, m.us AS window_end, {columns}
         FROM (SELECT DISTINCT k, us FROM timely) AS m JOIN timely AS e
           ON m.k IS NOT DISTINCT FROM e.k AND e.us > m.us - {size} AND e.us <= m.us
         GROUP BY m.k, m.us""",
-        late=f"us + {keep} <= before",
+        late=f"us + {keep} < before",
     )
 
 

@@ -70,6 +70,21 @@ def test_rows_are_sorted_by_order_and_then_by_id(run: list[tuple[int, int]]) -> 
     assert in_order(*columns(run)) == (run == sorted(run))
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 2, 2**63 - 1]), st.integers(0, 2))
+    ),
+    st.permutations([0, 1, 2]),
+)
+def test_rows_are_sorted_by_any_number_of_columns_and_else_stay_in_turn(
+    rows: list[tuple[int, int, int]], importance: list[int]
+) -> None:
+    types = (np.int32, np.int64, np.int64)
+    chosen = [np.array([row[number] for row in rows], dtype=types[number]) for number in importance]
+    found = by_key(*chosen).tolist()  # type: ignore[arg-type]  # a partition's number is a narrow one
+    assert found == sorted(range(len(rows)), key=lambda place: [rows[place][number] for number in importance])
+
+
 @given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
 def test_rows_are_put_in_between_where_they_belong(run: list[int], more: list[int]) -> None:
     run, more = sorted(run), sorted(more)

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from penstock.errors import DeclarationError
@@ -40,6 +41,11 @@ class Token:
     @property
     def word(self) -> str:
         return self.raw.strip("`").lower()
+
+    @property
+    def keyword(self) -> str:
+        """The piece in lower case, as a word of the language or a sign; nothing if it is quoted in any way."""
+        return "" if self.raw[-1:] in ("`", "'", '"') else self.raw.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +93,30 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     return _tokens(text)
 
 
-def _tokens(text: str) -> tuple[Token, ...]:
-    try:
-        found = sqlglot.tokenize(text, dialect="spark")
-    except TokenError:
-        raise _unreadable(text, max(len(text) - 1, 0), "a quote is not closed") from None
-    if any(token.comments for token in found):
-        raise DeclarationError(f"an expression has no comments; found {text!r}", hint="write the comment in Python")
+class _SparkTokens(Spark.Tokenizer):
+    # Words such as EXPLAIN would take everything behind them for one text.
+    COMMANDS = set()  # noqa: RUF012 - as sqlglot declares it
+
+
+def pieces(text: str) -> tuple[tuple[Token, ...], bool]:
+    """The tokens of any text of Spark SQL, and whether there are comments in it; sqlglot's TokenError passes."""
+    found = _SparkTokens(dialect="spark").tokenize(text)
     # Some tokens are made up, such as the cast in `5L`: they stand where another one stands.
     places = sorted({(token.start, token.end + 1) for token in found})
-    tokens = [Token(text[start:end], start, end) for start, end in places]
+    return tuple(Token(text[start:end], start, end) for start, end in places), any(token.comments for token in found)
+
+
+def _tokens(text: str) -> tuple[Token, ...]:
+    try:
+        tokens, commented = pieces(text)
+    except TokenError:
+        raise _unreadable(text, max(len(text) - 1, 0), "a quote is not closed") from None
+    if commented:
+        raise DeclarationError(f"an expression has no comments; found {text!r}", hint="write the comment in Python")
     for before, token in pairwise(tokens):
         if token.raw in (",", ")") and before.raw in (",", "(") and (before.raw, token.raw) != ("(", ")"):
             raise _unreadable(text, token.start, "something is missing before")
-    return tuple(tokens)
+    return tokens
 
 
 def _tree(text: str, tokens: Sequence[Token]) -> exp.Expr:

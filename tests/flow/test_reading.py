@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DeclarationError
-from penstock.flow.sql import read, top_level_parts
+from penstock.flow.reading import read, top_level_parts
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,6 @@
+-- All bids, with the day and the minute of the file that each is written to.
+SELECT
+  auction, bidder, price, dateTime, extra,
+  strftime(dateTime, '%Y-%m-%d') AS dt,
+  strftime(dateTime, '%H:%M') AS hm
+FROM bid

@@ -1,0 +1,4 @@
+-- All bids, their price in another currency.
+CREATE VIEW q1 AS
+SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, dateTime, extra
+FROM bid;
