@@ -14,7 +14,7 @@ from penstock.flow import plan as flow
 
 Counts = Mapping[str, Mapping[str, int]]
 _STATEFUL = (flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
-StateOf = Mapping[tuple[flow.Node, int], str]
+StateNames = Mapping[tuple[flow.Node, int], str]
 """The state that a node keeps of an input, by the input's number."""
 
 
@@ -46,7 +46,7 @@ class Meter:
     mixed: bool = False  # rows come there too that were counted before, and are not told apart
 
 
-def meters(node: flow.Node, state_of: StateOf) -> list[Meter]:
+def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
     """The places where events on their way to a node are first counted."""
     if isinstance(node, flow.Topic):
         return [Meter(None, (node.name,), changes_numbers=False)]
@@ -66,7 +66,7 @@ def meters(node: flow.Node, state_of: StateOf) -> list[Meter]:
     return below
 
 
-def _history(table: flow.Node, state_of: StateOf) -> list[Meter]:
+def _history(table: flow.Node, state_of: StateNames) -> list[Meter]:
     """The same for the versions of a table, which a join keeps instead of the table itself."""
     match table:
         case flow.Changelog():
@@ -78,7 +78,7 @@ def _history(table: flow.Node, state_of: StateOf) -> list[Meter]:
     raise AssertionError(table)
 
 
-def _met(below: list[Meter], where: tuple[flow.Node, int], state_of: StateOf) -> list[Meter]:
+def _met(below: list[Meter], where: tuple[flow.Node, int], state_of: StateNames) -> list[Meter]:
     """The same, where events that were not counted yet are counted by a state."""
     free = [meter for meter in below if meter.state is None]
     if not free:
