@@ -44,7 +44,10 @@ def payments(number: int, who: str) -> list[dict[str, object]]:
 
 
 def produce(parent: Parent, root: str, who: str, first: int, count: int) -> None:
-    """As producer `till`, append and commit transactions in turn, telling of each that was acknowledged."""
+    """As producer `till`, append and commit transactions in turn, telling of each that was acknowledged.
+
+    It rests after each for as long as that took: whoever is stopped at any moment is inside one about every other time.
+    """
     wait_only_shortly_for_locks()
     try:
         log = Log(root)
@@ -56,6 +59,7 @@ def produce(parent: Parent, root: str, who: str, first: int, count: int) -> None
     parent.tell("open")
     for number in range(first, first + count):
         parent.tell("tries", number=number)
+        begun = time.monotonic()
         try:
             if number % 3:
                 producer.append(topic, payments(number, who), sequence=number)
@@ -67,6 +71,7 @@ def produce(parent: Parent, root: str, who: str, first: int, count: int) -> None
             parent.tell("fenced", number=number, message=str(error))
             return
         parent.tell("acknowledged", number=number)
+        time.sleep(time.monotonic() - begun)
 
 
 def tell_rows(parent: Parent, root: str) -> None:
