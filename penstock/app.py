@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from penstock.errors import DeclarationError
 from penstock.flow.load import declared, read_program
-from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_view_name
+from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
 from penstock.flow.place import Declaring, caller
-from penstock.flow.plan import Changelog, Plan, Shape, Source, Timing, Topic, View
+from penstock.flow.plan import Changelog, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
@@ -49,16 +49,16 @@ class App:
         self.log = Path(log if log is not None else os.environ.get("PENSTOCK_LOG") or DEFAULT_LOG)
         self.settings = settings or AppSettings()
         self._sources: dict[str, Source] = {}
-        self._views: dict[str, View] = {}
+        self._outputs: dict[str, Output] = {}
         self._named: dict[str, Stream | Table] = {}
 
     def __repr__(self) -> str:
-        return f"<App {self.name}: {', '.join(view.name for view in self._views.values()) or 'no views'}>"
+        return f"<App {self.name}: {', '.join(one.name for one in self._outputs.values()) or 'no views'}>"
 
     @property
     def plan(self) -> Plan:
         """What was declared so far, as plain data."""
-        return Plan(self.name, tuple(self._views.values()))
+        return Plan(self.name, tuple(self._outputs.values()))
 
     @property
     def named(self) -> Mapping[str, Stream | Table]:
@@ -136,22 +136,45 @@ class App:
         The name is a table in SQL.
         """
         with Declaring(f"view '{name}'") as place:
-            check_view_name(name)
-            if not isinstance(rows, Stream | Table):
-                raise DeclarationError(
-                    f"a stream or a table is needed; found {rows!r}", hint="end group_by(...) with .agg(...)"
-                )
-            if other := self._views.get(name.lower()):
-                raise DeclarationError(f"there is a view of this name already; it was declared at {other.place}")
-            self._views[name.lower()] = View(name, rows.node, place)
+            check_output_name(name, "view")
+            self._output(View(name, _node_of(rows), place))
             self._named.setdefault(name, rows)
+
+    def sink(self, name: str, rows: Stream | Table, *, topic: str | None = None, partitions: int = 1) -> None:
+        """Write an answer to a topic of the log as it changes, exactly once: `app.sink("alerts", alerts)`.
+
+        - `topic`: its name; without it, that of the sink. It is made when the app first runs. A sink begins with an
+          empty topic, so that the topic is the answer and nothing else.
+        - `partitions`: in how many the topic is made.
+
+        The rows of a stream are appended. Of an answer with a key, such as that of `group_by`, the topic has that key:
+        it gets the new row of each key that has changed, and a delete where a row is gone, so that it can be read as a
+        table. Rows that may be taken back need a key; `.changes()` makes a stream of any table.
+        """
+        with Declaring(f"sink '{name}'") as place:
+            check_output_name(name, "sink")
+            shape, written = _node_of(rows).shape, topic or name
+            if not shape.key and (shape.retracts or shape.key is not None):
+                raise DeclarationError(
+                    "its rows may be taken back, and have no key by which a topic could tell them",
+                    hint='write its changes: .changes(); or keep one row of each key: .latest("id")',
+                )
+            _check_topic_name(written, partitions)
+            if written in self._sources:
+                raise DeclarationError(
+                    f"the app reads topic '{written}' itself; it was declared at {self._sources[written].place}"
+                )
+            for other in self.plan.sinks:
+                if other.topic == written:
+                    raise DeclarationError(f"sink '{other.name}' writes topic '{written}' already, see {other.place}")
+            self._output(Sink(name, rows.node, written, partitions, place))
 
     def sql(self, text: str) -> Stream | Table | str:
         """Declare or select with one statement of SQL: `app.sql("CREATE VIEW paid AS SELECT * FROM orders WHERE ...")`.
 
-        CREATE TOPIC, TABLE and VIEW give the stream or table that they declare, a SELECT its rows, and EXPLAIN the text
-        that `penstock explain` prints. It becomes the same plan as the Python verbs, and knows what was declared with
-        them: `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
+        CREATE TOPIC, TABLE, VIEW and SINK give the stream or table that they declare, a SELECT its rows, and EXPLAIN
+        the text that `penstock explain` prints. It becomes the same plan as the Python verbs, and knows what was
+        declared with them: `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
         """
         from penstock.sql import declare
 
@@ -168,8 +191,22 @@ class App:
         with query(store_path(self.log, self.name), sql, parameters) as answer:
             return list(answer.dicts())
 
+    def _output(self, output: Output) -> None:
+        if other := self._outputs.get(output.name.lower()):
+            raise DeclarationError(
+                f"there is a {'sink' if isinstance(other, Sink) else 'view'} of this name already; "
+                f"it was declared at {other.place}"
+            )
+        self._outputs[output.name.lower()] = output
+
     def _source(self, node: Source) -> Source:
         """The node of a topic: the one that was declared before, if it was declared in the same way."""
+        for sink in self.plan.sinks:
+            if sink.topic == node.name:
+                raise DeclarationError(
+                    f"sink '{sink.name}' writes it, see {sink.place}, and an app does not read what it writes",
+                    hint="use the stream or table that the sink writes, or read the topic in another app",
+                )
         known = self._sources.setdefault(node.name, node)
         if known != node:
             raise DeclarationError(
@@ -208,6 +245,19 @@ def _app_in_sql(path: Path) -> App:
         raise DeclarationError(f"{path}: it is not text in UTF-8") from None
     name = app_name(str(path), path.stem)
     return program(text, str(path), lambda settings: App(name, settings=settings))
+
+
+def _check_topic_name(name: str, partitions: int) -> None:
+    """What can be said of a sink's topic before its columns have types."""
+    check_topic(name, pa.schema([]), TopicSettings(partitions=partitions))
+
+
+def _node_of(rows: object) -> Node:
+    if not isinstance(rows, Stream | Table):
+        raise DeclarationError(
+            f"a stream or a table is needed; found {rows!r}", hint="end group_by(...) with .agg(...)"
+        )
+    return rows.node
 
 
 def _listed(apps: dict[str, App]) -> str:

@@ -140,6 +140,41 @@ def test_two_views_of_one_name_are_refused(app: App) -> None:
         app.view("Counts", orders)
 
 
+def test_a_sink_writes_a_topic_of_its_own_name_or_of_another(app: App) -> None:
+    orders = app.topic("orders", schema="a int")
+    app.sink("large", orders.where("a > 1"))
+    app.sink("totals", orders.group_by("a").agg(n="count(*)"), topic="orders.totals", partitions=3)
+    assert [(sink.name, sink.topic, sink.partitions) for sink in app.plan.sinks] == [
+        ("large", "large", 1),
+        ("totals", "orders.totals", 3),
+    ]
+    assert app.plan.views == ()
+
+
+def test_a_sink_that_cannot_be_is_refused(app: App) -> None:
+    orders = app.topic("orders", schema="a int, at timestamp", time="at")
+    app.view("v", orders)
+    app.sink("s", orders, topic="written")
+    refused = [
+        (lambda: app.sink("V", orders), "there is a view of this name already"),
+        (lambda: app.view("S", orders), "there is a sink of this name already"),
+        (lambda: app.sink("t", orders, topic="written"), "sink 's' writes topic 'written' already"),
+        (lambda: app.sink("t", orders, topic="orders"), "the app reads topic 'orders' itself"),
+        (lambda: app.topic("written", schema="a int"), "sink 's' writes it, see"),
+        (lambda: app.sink("by day", orders), "this is not a name for a sink"),
+        (lambda: app.sink("t", orders, topic="a/b"), "this is not a name for a topic"),
+        (lambda: app.sink("t", orders, partitions=0), "it cannot have 0 partitions"),
+        (lambda: app.sink("t", orders.group_by().agg(n="count(*)")), "have no key by which a topic could tell them"),
+        (lambda: app.sink("t", orders.distinct("a", within="1 hour")), "have no key by which a topic could tell them"),
+        (lambda: app.sink("t", orders.group_by("a")), "a stream or a table is needed"),  # type: ignore[arg-type]
+    ]
+    for declare, message in refused:
+        with pytest.raises(DeclarationError) as error:
+            declare()
+        assert message in error.value.message
+        assert "test_app.py:" in error.value.message
+
+
 @pytest.mark.parametrize("name", ["by minute", "order", "penstock_views", "1st"])
 def test_a_name_that_is_none_for_a_view_is_refused(app: App, name: str) -> None:
     with pytest.raises(DeclarationError, match=f"view '{name}':"):

@@ -13,7 +13,7 @@ from penstock.flow import plan as flow
 
 def check_built(engine: Engine, session: SparkSession, plan: flow.Plan) -> None:
     """Refuse a plan that Spark cannot build, with the line of the user's program that is to blame."""
-    if not plan.views:
+    if not plan.outputs:
         raise DeclarationError(
             f"app '{plan.app}': it declares no views", hint="say what is to be kept: app.view(name, ...)"
         )

@@ -10,8 +10,11 @@ from typing import Any
 from penstock.derive.place import app_directory
 from penstock.engine.inputs import check_inputs
 from penstock.engine.ledger import APP_NAME, Ledger
+from penstock.engine.sink_topics import check_beginning, check_going_on, topic_ids
 from penstock.engine.versions import (
     Difference,
+    Written,
+    can_run,
     check_reach,
     check_topics,
     difference,
@@ -19,7 +22,9 @@ from penstock.engine.versions import (
     goes_on,
     known_origins,
     part_of,
+    record_of,
     source_names,
+    version,
 )
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
@@ -30,7 +35,7 @@ from penstock.log.log import LOG_NAME
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Views by what becomes of them.
+    """Views and sinks by what becomes of them.
 
     `rows` are to be read to build some of them, `goes_on` says that this was begun before, and `refused` says why the
     program cannot be started.
@@ -56,13 +61,33 @@ def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast
     directory = app_directory(log.path, plan.app)
     ledger = Ledger(directory) if (directory / APP_NAME).exists() else None
     last = None if ledger is None else ledger.last_commit()
-    stored = {} if last is None else last.document["views"]
+    stored = {} if last is None else last.document["outputs"]
     found = Forecast(last is None, difference(fingerprints(plan), stored, rebuild=rebuild))
     try:
         check_inputs(log, plan)
-        return found if last is None else _compared(found, last.document, log, plan, rebuild=rebuild)
+        if last is not None:
+            found = _compared(found, last.document, log, plan, rebuild=rebuild)
+        _check_sinks(found, ledger, log, plan)
+        return found
     except DeclarationError as error:
         return replace(found, refused=error)
+
+
+def _check_sinks(found: Forecast, ledger: Ledger | None, log: Log, plan: flow.Plan) -> None:
+    """Refuse sinks whose topic is not the one they have written, or has rows though they begin."""
+    last = None if ledger is None else ledger.last_commit()
+    written: Written = {} if last is None else last.document["written"]
+    check_going_on(log, [sink for sink in plan.sinks if sink.name in found.difference.kept], written)
+    versions = {name: version(one, last.epoch if last else 0) for name, one in fingerprints(plan).items()}
+    built = {name: versions[name] for name in found.difference.built}
+    pending = None if ledger is None else ledger.pending_plan()
+    planned = None if pending is None or pending.restores is not None else pending.document
+    if found.goes_on or (planned is not None and can_run(planned, built, building=last is not None)):
+        return  # what the topics hold is theirs
+    ids = topic_ids(log, plan.sinks)
+    begun = [sink for sink in plan.sinks if sink.name in built]
+    silent = [one.name for one in begun if written.get(one.name) == record_of(ids.get(one.name, ""), built[one.name])]
+    check_beginning(log, [sink for sink in begun if sink.name not in silent])
 
 
 def _compared(found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, *, rebuild: bool) -> Forecast:

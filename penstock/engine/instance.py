@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,7 @@ from penstock.engine.planning import next_cut, rows_in, times_after
 from penstock.engine.running import Dead, Ran, Work, staged_batches
 from penstock.engine.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
 from penstock.engine.start import Started, has_arrived, start
+from penstock.engine.versions import can_run
 from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
@@ -171,22 +172,22 @@ class Instance:
         line = None if pending is None else self._line_of(pending)
         if pending is not None and line is not None:
             return line, pending
-        if self._app.published > self._app.epoch:
-            # The views hold an epoch of a program that is gone. Nothing more can come of it; its number is used up.
+        if max(self._app.published, self._app.sinks.last_epoch()) > self._app.epoch:
+            # Views or sinks hold an epoch of a program that is gone. Nothing can come of it; its number is used up.
             main = self._app.main
             sources = {name: replace(one, starts=one.ends) for name, one in main.cut.sources.items()}
             return main, self._stored(main, replace(main.cut, sources=sources), main.times)
         return self._new_plan()
 
     def _line_of(self, pending: EpochPlan) -> Line | None:
-        """Who can run a plan as it stands: those of its views that this program has in the same form."""
-        views = pending.document["views"]
-        line = self._app.building if pending.document["building"] else self._app.main
-        if line is None:
+        """Who can run a plan as it stands: those of its outputs that this program has in the same form."""
+        building = pending.document["building"]
+        line = self._app.building if building else self._app.main
+        if line is None or not can_run(pending.document, self._app.versions_of(line), building=building):
             return None
-        mine = self._app.versions_of(line)
-        found = mine == views if pending.document["building"] else mine.items() <= views.items()
-        return line if found else None
+        # A sink that is only to have its state again must not be taken past what it has written.
+        unwritten = self._app.silent and self._app.sinks.last_epoch() < pending.epoch
+        return None if unwritten and not building else line
 
     def _new_plan(self) -> tuple[Line, EpochPlan] | None:
         app = self._app
@@ -196,7 +197,7 @@ class Instance:
         times = dict(times_after(line.timed_groups(), line.times, cut, reached))
         if app.building is not None and has_arrived(cut, app.main.cut):
             times |= {group: app.main.times[group] for group in times if group in app.main.times}
-        wanted = app.building is not None or bool(app.carried.views)
+        wanted = app.building is not None or bool(app.carried.outputs)
         if not wanted and not rows_in(cut) and not line.closes_something(cut, times):
             return None
         return line, self._stored(line, cut, times)
@@ -207,7 +208,7 @@ class Instance:
             "times": dict(times),
             "dead": {},
             "building": line is self._app.building,
-            "views": self._app.versions_of(line),
+            "outputs": self._app.versions_of(line),
         }
         plan = EpochPlan(self._app.epoch + 1, self.token, document)
         self._app.ledger.write_plan(plan)
@@ -238,8 +239,8 @@ class Instance:
     def _found_dead(self, line: Line, work: Work, failure: PenstockError, error: BaseException) -> Dead:
         dead = find_dead(line.engine, line.plan, work)
         if dead == work.dead:  # no row is to blame
-            view = line.engine.failing_view(work)
-            raise failure if view is None else _over_answers(view, error) from error
+            output = line.engine.failing_output(work)
+            raise failure if output is None else _over_answers(output, error) from error
         if self._settings.dead == "stop":
             message = f"app '{line.plan.app}': {_first_of(dead)}"
             raise RowError(message, hint='mend the program, or let it go on: AppSettings(dead="set aside")') from error
@@ -248,15 +249,16 @@ class Instance:
     # -- 3 publish ----------------------------------------------------------------------------------------------------
 
     def _publish(self, work: Work, ran: Ran, line: Line, after: Started) -> None:
+        silent = self._app.silent if line is self._app.building else frozenset()
         try:
             self._sides.store(self._aside(work, ran, line))
+            loud = [sink.name for sink in line.plan.sinks if sink.name not in silent]
+            self._app.sinks.apply(work.epoch, _changes(ran, loud))
         except FencedError:
             raise self._replaced(self._app.ledger.token()) from None
-        changes = {
-            name: [ViewChanges.of(batch, weight=WEIGHT) for batch in staged_batches(paths)]
-            for name, paths in ran.staged.items()
-        }
-        swapped = self._app.built if after.building is None else ()
+        built = () if after.building is not None else self._app.built
+        swapped = [name for name in built if name not in self._app.sinks]
+        changes = _changes(ran, [view.name for view in line.plan.views])
         self._app.store.apply(work.epoch, self.token, changes, facts=_facts(after), swap=swapped)
 
     def _aside(self, work: Work, ran: Ran, line: Line) -> dict[str, pa.RecordBatch]:
@@ -275,7 +277,7 @@ class Instance:
                 rows = late_rows(
                     line.inputs[topic].topic,
                     offsets,
-                    late_for=line.views_of(state.node),
+                    late_for=line.outputs_of(state.node),
                     watermark=work.time_before(state) + state.delay,
                 )
                 known = aside.get(late_topic(topic))
@@ -330,6 +332,16 @@ class Instance:
         self.close()
 
 
+def _changes(ran: Ran, outputs: Iterable[str]) -> dict[str, Iterator[ViewChanges]]:
+    """The changes of some outputs, not read until they are wanted: where others have published them, they are gone."""
+
+    def staged(name: str) -> Iterator[ViewChanges]:
+        for batch in staged_batches(ran.staged[name]):
+            yield ViewChanges.of(batch, weight=WEIGHT)
+
+    return {name: staged(name) for name in outputs}
+
+
 def _facts(app: Started) -> dict[str, Any]:
     """What readers are told about each view."""
     carried = {name: _told(one, None) for name, one in app.carried.accounts.items()}
@@ -347,9 +359,10 @@ def _told(account: Account, watermark: int | None) -> dict[str, Any]:
     return {"watermark": moment, "events": account.counted, **account.to_document()}
 
 
-def _over_answers(view: flow.View, error: BaseException) -> PenstockError:
+def _over_answers(output: flow.Output, error: BaseException) -> PenstockError:
+    kind = "sink" if isinstance(output, flow.Sink) else "view"
     return PenstockError(
-        f"{view.place}: view '{view.name}': an expression fails, and no single row is to blame: {reason(error)}",
+        f"{output.place}: {kind} '{output.name}': an expression fails, and no single row is to blame: {reason(error)}",
         hint="over the answers of groups, use functions that give null where others fail: try_divide, try_cast",
     )
 

@@ -29,7 +29,7 @@ from penstock.log.description import NAME_PATTERN, NAME_RULE
 from penstock.log.document import Content, load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors
 
-LEDGER_FORMAT = 1
+LEDGER_FORMAT = 2
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"
 LOCK_NAME = "lock"

@@ -41,21 +41,21 @@ class Line:
         return replace(self, cut=cut, times={**self.times, **times}, states=ran.states, accounts=totals)
 
     def epoch_accounts(self, ran: Ran) -> dict[str, Account]:
-        """What became of the events of one epoch, by view."""
+        """What became of the events of one epoch, by view and sink."""
         state_of = {
             (state.node, state.input): state.name
             for state in self.engine.states().values()
             if "events" in ran.state_counts.get(state.name, {})
         }
         return {
-            view.name: account(view.name, meters(view.node, state_of), ran.source_counts, ran.state_counts, ran.added)
-            for view in self.plan.views
+            one.name: account(one.name, meters(one.node, state_of), ran.source_counts, ran.state_counts, ran.added)
+            for one in self.plan.outputs
         }
 
     def timed_groups(self) -> set[tuple[str, ...]]:
         """The topics that are read together, whose time is one."""
         groups = {state.sources for state in self.engine.states().values()}
-        return groups | {timed_sources(view.node) for view in self.plan.views}
+        return groups | {timed_sources(one.node) for one in self.plan.outputs}
 
     def time_of_view(self, view: flow.View) -> int:
         return latest(self.times, [timed_sources(view.node)])
@@ -68,9 +68,9 @@ class Line:
                 return True
         return False
 
-    def views_of(self, node: flow.Node) -> str:
-        """The views that a node is part of."""
-        names = [view.name for view in self.plan.views if node in flow.nodes(flow.Plan(self.plan.app, (view,)))]
+    def outputs_of(self, node: flow.Node) -> str:
+        """The views and sinks that a node is part of."""
+        names = [one.name for one in self.plan.outputs if node in flow.upstream(one.node)]
         return ", ".join(names)
 
     def to_document(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What an epoch's tasks have left: files with the views' changes and with dead rows, states, and counts."""
+    """What an epoch's tasks have left: files with the outputs' changes and with dead rows, states, and counts."""
 
     staged: dict[str, list[Path]]
     added: dict[str, int]
@@ -87,7 +87,7 @@ class Home:
 
 
 class Engine:
-    """A plan, built for Spark, that can be run for one epoch after the other. A plan without views does nothing."""
+    """A plan, built for Spark, that can be run for one epoch after the other. A plan without outputs does nothing."""
 
     def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
         self._spark = spark
@@ -110,11 +110,11 @@ class Engine:
         return self._built[small]
 
     def states(self) -> Mapping[str, StateOf]:
-        return self.built().states if self._plan.views else {}
+        return self.built().states if self._plan.outputs else {}
 
     def run(self, work: Work) -> Ran:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
-        if not self._plan.views:
+        if not self._plan.outputs:
             return Ran({}, {}, [], {}, {}, {})
         built = self.built(small=rows_in(work.cut) < SMALL_ROWS)
         staging, staged = self._collected(built.epoch, work)
@@ -127,13 +127,13 @@ class Engine:
         with evaluated_in_place(self._spark):
             return [] if frame is None else self._found(frame, work)
 
-    def failing_view(self, work: Work) -> flow.View | None:
-        """A view that fails also when it is run without the others."""
-        for view in self._plan.views:
+    def failing_output(self, work: Work) -> flow.Output | None:
+        """A view or sink that fails also when it is run without the others."""
+        for one in self._plan.outputs:
             try:
-                self.for_part(flow.Plan(self._plan.app, (view,)), self._inputs).run(work)
+                self.for_part(flow.Plan(self._plan.app, (one,)), self._inputs).run(work)
             except FAILURES:
-                return view
+                return one
         return None
 
     def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
@@ -249,11 +249,11 @@ class Engine:
         files: dict[str, dict[int, tuple[RunFile, ...]]] = {name: {} for name in built.states}
         for (name, partition), one in states.items():
             files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
-        paths: dict[str, list[Path]] = {name: [] for name in built.views}
-        added = dict.fromkeys(built.views, 0)
+        paths: dict[str, list[Path]] = {name: [] for name in built.outputs}
+        added = dict.fromkeys(built.outputs, 0)
         for row in staged.to_pylist():
-            paths[row["view"]].append(self._directory / row["path"])
-            added[row["view"]] += row["added"]
+            paths[row["output"]].append(self._directory / row["path"])
+            added[row["output"]] += row["added"]
         return Ran(
             staged=paths,
             added=added,

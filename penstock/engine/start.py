@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from penstock.contracts import ViewTable
 from penstock.derive.place import STORE_NAME, app_directory
 from penstock.derive.store import ViewStore
+from penstock.derive.topic_sinks import TopicSinks
 from penstock.engine.accounts import Account
 from penstock.engine.checking import check_built
 from penstock.engine.cut import Cut, SourceCut
@@ -27,16 +28,19 @@ from penstock.engine.line import Line, accounts_of
 from penstock.engine.planning import Input, first_cut
 from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
+from penstock.engine.sink_topics import check_columns, open_sinks
 from penstock.engine.spark import session_for
 from penstock.engine.versions import (
     Difference,
     Versions,
+    Written,
     difference,
     fingerprints,
     goes_on,
     known_origins,
     origins_document,
     part_of,
+    record_of,
     source_names,
     version,
 )
@@ -56,18 +60,19 @@ _BUILDING = "+"
 class Carried:
     """What readers still see of the program before, and what it needs to go on, should that program come back."""
 
-    views: Versions = field(default_factory=dict)
+    outputs: Versions = field(default_factory=dict)
     states: States = field(default_factory=dict)
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running app between two epochs. `building` is the line of views that are built again, if there are such."""
+    """A running app between two epochs. `building` is the line of outputs that are built again, if there are such."""
 
     ledger: Ledger
     store: ViewStore
     producer: Producer
+    sinks: TopicSinks
     whole: Line  # what the app is when nothing is being built; its cut and states count only then
     main: Line
     building: Line | None
@@ -76,6 +81,7 @@ class Started:
     origins: Mapping[str, Any]
     epoch: int  # the last that is committed
     published: int  # the last that the views hold: this one or the next
+    written: Written = field(default_factory=dict)  # beside what the sinks of the main line have written
 
     @property
     def token(self) -> int:
@@ -83,19 +89,31 @@ class Started:
 
     @property
     def built(self) -> tuple[str, ...]:
-        """The views that are being built."""
-        return () if self.building is None else tuple(view.name for view in self.building.plan.views)
+        """The views and sinks that are being built."""
+        return () if self.building is None else tuple(one.name for one in self.building.plan.outputs)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Sinks that are being built only to have their state: their topics hold what they would write."""
+        return frozenset(
+            name for name in self.written if name in self.built and self.written[name] == self._record(name)
+        )
+
+    def _record(self, name: str) -> Mapping[str, str] | None:
+        """What would be remembered of a sink now; None for a view."""
+        return record_of(self.sinks.topic_id(name), self.versions[name]) if name in self.sinks else None
 
     def versions_of(self, line: Line) -> Versions:
-        return {view.name: self.versions[view.name] for view in line.plan.views}
+        return {one.name: self.versions[one.name] for one in line.plan.outputs}
 
     def moved(self, line: Line, *, building: bool) -> Started:
         """The app after an epoch of one of its lines. What has been built up to the main line becomes part of it."""
         after = replace(self, epoch=line.cut.epoch, published=line.cut.epoch)
         if self.building is None:
-            return replace(after, main=line, whole=line, carried=Carried())
+            return replace(after, main=line, whole=line, carried=Carried(), written={})
         if not building:  # the others have moved on, so what is carried is of no use any more
-            return replace(after, main=line, carried=Carried())
+            silent = {name: self.written[name] for name in self.silent}
+            return replace(after, main=line, carried=Carried(), written=silent)
         if not has_arrived(line.cut, self.main.cut):
             return replace(after, building=line)
         sources = {**self.main.cut.sources, **line.cut.sources}
@@ -106,7 +124,7 @@ class Started:
             states={**line.states, **self.main.states},
             accounts={**line.accounts, **self.main.accounts},
         )
-        return replace(after, main=joined, whole=joined, building=None, carried=Carried())
+        return replace(after, main=joined, whole=joined, building=None, carried=Carried(), written={})
 
     def states(self) -> dict[str, Mapping[int, Any]]:
         """All states that a commit names."""
@@ -120,11 +138,12 @@ class Started:
         document["accounts"] |= {name: one.to_document() for name, one in self.carried.accounts.items()}
         return {
             **document,
-            "views": {**self.carried.views, **self.versions_of(self.main)},
+            "outputs": {**self.carried.outputs, **self.versions_of(self.main)},
+            "written": {**self.written, **{sink.name: self._record(sink.name) for sink in self.main.plan.sinks}},
             "origins": self.origins,
             "building": None
             if self.building is None
-            else {**self.building.to_document(), "views": self.versions_of(self.building)},
+            else {**self.building.to_document(), "outputs": self.versions_of(self.building)},
         }
 
 
@@ -146,18 +165,23 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
     engine = Engine(session, plan, inputs, Home(log.path, directory, partitions))
     check_built(engine, session, plan)  # 1
+    check_columns(log, plan, engine.built().outputs)
     if (refused := forecast_on(log, plan, rebuild=rebuild).refused) is not None:
         raise refused
     ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=now)
     inputs |= open_inputs(log, plan)
+    topics = open_sinks(log, plan, engine.built().outputs)
     producer = log.producer(instance_name(plan.app))  # 2
     ledger.take_over(producer.epoch)
+    sinks = TopicSinks(log, f"{instance_name(plan.app)}.sinks.{ledger.created}", topics)
     Savepoints(ledger, StoredViews(directory, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
     store = ViewStore(directory / STORE_NAME)
     try:
         published = store.take_over(plan.app, producer.epoch)
         whole = Line(engine, plan, inputs, first_cut(inputs, now), {}, {}, {})
-        app = Started(ledger, store, producer, whole, whole, None, Carried(), {}, {}, ledger.last_epoch(), published)
+        app = Started(
+            ledger, store, producer, sinks, whole, whole, None, Carried(), {}, {}, ledger.last_epoch(), published
+        )
         return _gone_on(_checked(app, rebuild=rebuild), rebuild=rebuild)  # 4
     except BaseException:
         store.close()
@@ -189,12 +213,13 @@ def _gone_on(app: Started, *, rebuild: bool) -> Started:
     app = replace(app, origins={**origins, **known_origins(last.document, ids)})
     shown = {name: table.version for name, table in app.store.declared().items()}
     # A version that was swapped in by an epoch that is not committed is not what the state belongs to.
-    known = {name: one for name, one in last.document["views"].items() if shown.get(name) == one}
+    written = last.document["written"]
+    known = {name: one for name, one in last.document["outputs"].items() if name in written or shown.get(name) == one}
     differs = difference(declared, known, rebuild=rebuild)
     half_built = None if rebuild else _half_built(app, last, declared, differs)
     begun = {name: version(declared[name], last.epoch) for name in differs.built}
-    versions = {**{name: known[name] for name in differs.kept}, **(half_built or {"views": begun})["views"]}
-    app = replace(app, versions={name: versions[name] for name in declared})
+    versions = {**{name: known[name] for name in differs.kept}, **(half_built or {"outputs": begun})["outputs"]}
+    app = replace(app, versions={name: versions[name] for name in declared}, written=written)
     _declare(app, last, differs)
     app = _with_main(app, last, known, differs, rebuild=rebuild)
     return _with_building(app, last, differs, half_built) if differs.built else app
@@ -203,7 +228,7 @@ def _gone_on(app: Started, *, rebuild: bool) -> Started:
 def _begun(app: Started) -> Started:
     """An app of which no epoch is committed yet. Views that another program has begun are thrown away."""
     shown = {name: table.version for name, table in app.store.declared().items()}
-    if shown not in ({}, app.versions):
+    if shown not in ({}, {view.name: app.versions[view.name] for view in app.whole.plan.views}):
         app.store.reset(0)
         app = replace(app, published=0)
     app.store.declare(_tables(app, tuple(app.versions)))
@@ -218,21 +243,21 @@ def _half_built(
     if found is None or not goes_on(found, declared, differs.built):
         return None
     hidden, shown = app.store.declared(building=True), app.store.declared()
-    there = [{one[name].version for one in (hidden, shown) if name in one} for name in found["views"]]
-    wanted = list(found["views"].values())
-    return found if all(one in versions for one, versions in zip(wanted, there, strict=True)) else None
+    wanted = {view.name: found["outputs"][view.name] for view in app.whole.plan.views if view.name in found["outputs"]}
+    there = {name: {one[name].version for one in (hidden, shown) if name in one} for name in wanted}
+    return found if all(one in there[name] for name, one in wanted.items()) else None
 
 
 def _declare(app: Started, last: Commit, differs: Difference) -> None:
     """Have the tables of this program's views; what neither it nor the last one knows is the rest of an older one."""
     there = {*app.store.declared(), *app.store.declared(building=True)}
-    app.store.drop(sorted(there - set(app.versions) - set(last.document["views"])))
+    app.store.drop(sorted(there - set(app.versions) - set(last.document["outputs"])))
     app.store.declare(_tables(app, differs.kept))
     app.store.declare(_tables(app, differs.built), building=True)
 
 
 def _tables(app: Started, names: tuple[str, ...]) -> list[ViewTable]:
-    schemas = app.whole.engine.built().views
+    schemas = app.whole.engine.built().outputs
     views = [view for view in app.whole.plan.views if view.name in names]
     return [ViewTable(one.name, schemas[one.name], one.node.shape.key, app.versions[one.name]) for one in views]
 
@@ -283,9 +308,9 @@ def _with_building(app: Started, last: Commit, differs: Difference, half_built: 
     return replace(app, building=line)
 
 
-def _part(whole: Line, views: tuple[str, ...]) -> Line:
-    """A line of some of the views, before its first epoch."""
-    plan = part_of(whole.plan, views)
+def _part(whole: Line, outputs: tuple[str, ...]) -> Line:
+    """A line of some of the outputs, before its first epoch."""
+    plan = part_of(whole.plan, outputs)
     sources = source_names(plan)
     inputs = {name: one for name, one in whole.inputs.items() if name in sources}
     cut = replace(whole.cut, sources={name: whole.cut.sources[name] for name in inputs})

@@ -1,7 +1,7 @@
-"""A plan beside the one that ran before: which views stay as they are, and which have to be built again. Plain data.
+"""A plan beside the one that ran before: which outputs stay as they are, and which are built again. Plain data.
 
-A view's version is the fingerprint of what it says, and the epoch after which it was begun: so the same view, built a
-second time, is never taken for the first.
+The version of a view or sink is the fingerprint of what it says, and the epoch after which it was begun: so the same
+view, built a second time, is never taken for the first.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any
 
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
+from penstock.flow.code import digest
 from penstock.flow.fingerprint import fingerprint
 
 Fingerprints = Mapping[str, str]
 Versions = Mapping[str, str]
+Written = Mapping[str, Mapping[str, str]]
+"""Of each sink that has written all that the app has read: the id of its `topic`, and its `fingerprint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Views by what becomes of them. `rebuilt` ones were there in another form, `new` ones were not there."""
+    """Views and sinks by what becomes of them. `rebuilt` ones were there in another form, `new` ones were not there."""
 
     kept: tuple[str, ...]
     rebuilt: tuple[str, ...]
@@ -34,8 +37,13 @@ class Difference:
 
 
 def fingerprints(plan: flow.Plan) -> dict[str, str]:
-    """Of each view, what tells it from other forms of it."""
-    return {view.name: fingerprint(view.node) for view in plan.views}
+    """Of each view and sink, what tells it from other forms of it."""
+    return {
+        one.name: digest(f"{one.topic} {fingerprint(one.node)}")
+        if isinstance(one, flow.Sink)
+        else fingerprint(one.node)
+        for one in plan.outputs
+    }
 
 
 def version(fingerprint_: str, epoch: int) -> str:
@@ -60,12 +68,28 @@ def goes_on(half_built: Mapping[str, Any] | None, declared: Fingerprints, built:
     """Whether what an earlier instance has begun to build is what this program wants built."""
     if half_built is None:
         return False
-    views: Versions = half_built["views"]
-    return set(views) == set(built) and all(fingerprint_of(one) == declared[name] for name, one in views.items())
+    outputs: Versions = half_built["outputs"]
+    return set(outputs) == set(built) and all(fingerprint_of(one) == declared[name] for name, one in outputs.items())
 
 
-def part_of(plan: flow.Plan, views: tuple[str, ...]) -> flow.Plan:
-    return flow.Plan(plan.app, tuple(view for view in plan.views if view.name in views))
+def can_run(planned: Mapping[str, Any], versions: Versions, *, building: bool) -> bool:
+    """Whether a line of these outputs can run the epoch of a plan's document as it stands.
+
+    Those that are kept are among the plan's; those that are being built are all that it is about.
+    """
+    if planned["building"] != building:
+        return False
+    outputs: Versions = planned["outputs"]
+    return outputs == versions if building else versions.items() <= outputs.items()
+
+
+def record_of(topic_id: str, version_: str) -> Mapping[str, str]:
+    """What is remembered of a sink that has written all that the app has read."""
+    return {"topic": topic_id, "fingerprint": str(fingerprint_of(version_))}
+
+
+def part_of(plan: flow.Plan, outputs: tuple[str, ...]) -> flow.Plan:
+    return flow.Plan(plan.app, tuple(one for one in plan.outputs if one.name in outputs))
 
 
 def source_names(plan: flow.Plan) -> set[str]:

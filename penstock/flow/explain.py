@@ -44,7 +44,7 @@ class _Line:
 
 
 def explain(plan: Plan) -> str:
-    """The graph as text: sources first, each node after those it reads from, the views last."""
+    """The graph as text: sources first, each node after those it reads from, views and sinks last."""
     blocks = [f"app {plan.app}"]
     numbers: dict[Node, int] = {}
     for line in _lines(plan):
@@ -53,9 +53,9 @@ def explain(plan: Plan) -> str:
         rows = [f"{line.number}. {kind_of_node(line.node)} {describe(line.node)}".rstrip() + source]
         rows += [f"     {name:<8} {value}" for name, value in _facts(line.node)]
         blocks.append("\n".join(rows))
-    blocks.append(
-        "\n".join(f"view {view.name}  <- {numbers[view.node]}    ({view.place})" for view in plan.views) or "no views"
-    )
+    ends = [f"view {one.name}  <- {numbers[one.node]}    ({one.place})" for one in plan.views]
+    ends += [f"sink {one.name} -> topic {one.topic}  <- {numbers[one.node]}    ({one.place})" for one in plan.sinks]
+    blocks.append("\n".join(ends) or "no views")
     return "\n\n".join(blocks)
 
 
@@ -67,6 +67,10 @@ def document(plan: Plan) -> dict[str, object]:
         "app": plan.app,
         "nodes": [_document(line) for line in lines],
         "views": [{"name": view.name, "node": numbers[view.node], "place": str(view.place)} for view in plan.views],
+        "sinks": [
+            {"name": sink.name, "node": numbers[sink.node], "topic": sink.topic, "place": str(sink.place)}
+            for sink in plan.sinks
+        ],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from penstock.errors import DeclarationError
 
@@ -15,7 +16,7 @@ CHANGE = "change"
 EVENT_TIME = "event_time"
 
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PLAIN_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SQL_WORDS = """
@@ -45,18 +46,18 @@ def check_app_name(name: object) -> None:
         )
 
 
-def check_view_name(name: object) -> None:
-    """A view is a table of the SQL store, whose own tables begin with `penstock_` and `sqlite_`."""
-    if not isinstance(name, str) or not _VIEW.fullmatch(name):
+def check_output_name(name: object, kind: Literal["view", "sink"]) -> None:
+    """A view is a table of the SQL store, whose own tables begin with `penstock_` and `sqlite_`; a sink can be one."""
+    if not isinstance(name, str) or not _OUTPUT.fullmatch(name):
         raise DeclarationError(
-            f"this is not a name for a view; found {name!r}",
+            f"this is not a name for a {kind}; found {name!r}",
             hint="use letters, digits and '_', beginning with a letter: it must be an SQL table name without quotes",
         )
     if name.lower() in SQL_WORDS:
         raise DeclarationError(f"{name!r} is a word of SQL, so it would need quotes in every query")
     if name.lower().startswith(("penstock_", "sqlite_")):
         raise DeclarationError(
-            f"names that begin with 'penstock_' or 'sqlite_' are reserved; found {name!r}", hint="rename the view"
+            f"names that begin with 'penstock_' or 'sqlite_' are reserved; found {name!r}", hint=f"rename the {kind}"
         )
 
 

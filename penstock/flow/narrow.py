@@ -62,7 +62,7 @@ def narrowed(plan: Plan) -> Plan:
 def _ordered(plan: Plan) -> list[Node]:
     """Every node once, each after those it reads from."""
     done: dict[int, Node] = {}
-    ahead = [view.node for view in reversed(plan.views)]
+    ahead = [one.node for one in reversed(plan.outputs)]
     while ahead:
         missing = [one for one in inputs(ahead[-1]) if id(one) not in done]
         if missing:
@@ -78,9 +78,9 @@ def _rebuilt(plan: Plan, remade: Callable[[Node, tuple[Node, ...]], Node]) -> Pl
     new: dict[int, Node] = {}
     for node in _ordered(plan):
         new[id(node)] = remade(node, tuple(new[id(one)] for one in inputs(node)))
-    if all(new[id(view.node)] is view.node for view in plan.views):
+    if all(new[id(one.node)] is one.node for one in plan.outputs):
         return plan
-    return replace(plan, views=tuple(replace(view, node=new[id(view.node)]) for view in plan.views))
+    return replace(plan, outputs=tuple(replace(one, node=new[id(one.node)]) for one in plan.outputs))
 
 
 def _merged(plan: Plan) -> Plan:
@@ -135,7 +135,7 @@ class _Moves:
 
     def __init__(self, plan: Plan) -> None:
         readers = Counter(id(one) for node in _ordered(plan) for one in inputs(node))
-        readers.update(id(view.node) for view in plan.views)
+        readers.update(id(one.node) for one in plan.outputs)
         self.alone = {node for node, number in readers.items() if number == 1}
         self.offered: dict[int, list[_Condition]] = {}
         # What stands above each input of a node, before it is known whether a join further down takes it.
@@ -315,7 +315,7 @@ def _computable(node: Select, given: Node) -> bool:
 
 def _needed(plan: Plan) -> dict[int, Needed]:
     """What all readers of each node need of it."""
-    needed: dict[int, Needed] = {id(view.node): None for view in plan.views}
+    needed: dict[int, Needed] = {id(one.node): None for one in plan.outputs}
     # Every node comes before those it reads from, so that all who need something of it have been asked.
     for node in reversed(_ordered(plan)):
         for one, names in zip(inputs(node), _of_inputs(node, needed[id(node)]), strict=True):

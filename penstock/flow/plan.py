@@ -1,8 +1,8 @@
 """The plan: what the user declared, as plain data. The engine reads it; nothing here runs.
 
-A plan is a graph of frozen nodes, from sources to views. Expressions are Spark SQL text that was checked when it was
-declared. Durations are whole microseconds. A node's `place` says where it was declared and is no part of what it is:
-two nodes that differ only in their places are the same node.
+A plan is a graph of frozen nodes, from sources to views and sinks. Expressions are Spark SQL text that was checked when
+it was declared. Durations are whole microseconds. A node's `place` says where it was declared and is no part of what it
+is: two nodes that differ only in their places are the same node.
 """
 
 from __future__ import annotations
@@ -360,11 +360,33 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Sink:
+    """A named answer whose changes are written to a topic of the log; one with a key as a row or a delete per key."""
+
+    name: str
+    node: Node
+    topic: str
+    partitions: int
+    place: Place = field(compare=False)
+
+
+Output = View | Sink
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that an app declares."""
 
     app: str
-    views: tuple[View, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        return tuple(one for one in self.outputs if isinstance(one, View))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(one for one in self.outputs if isinstance(one, Sink))
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -380,7 +402,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 def nodes(plan: Plan) -> Iterator[Node]:
     """Every node once, each after those it reads from."""
-    return upstream(*(view.node for view in plan.views))
+    return upstream(*(one.node for one in plan.outputs))
 
 
 def upstream(*ends: Node) -> Iterator[Node]:

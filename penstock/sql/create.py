@@ -1,4 +1,4 @@
-"""CREATE TOPIC, CREATE TABLE and CREATE VIEW as `app.topic`, `app.table` and `app.view`."""
+"""CREATE TOPIC, TABLE, VIEW and SINK as `app.topic`, `app.table`, `app.view` and `app.sink`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.sql.reader import Reader
 from penstock.sql.select import translated
 from penstock.sql.text import Span, is_literal, literal, name_of, parts
 
+_KINDS = ["topic", "table", "view", "sink"]
 _OTHERS = {
-    "sink": ("there are no sinks yet", "CREATE VIEW keeps the rows, and penstock query reads them"),
     "function": ("functions are not made in SQL", "use .map(...) in Python, or an expression of Spark"),
     "stream": ("a stream is a topic", "CREATE TOPIC name (...) WITH (...)"),
     "materialized": ("all views are kept", "CREATE VIEW name AS SELECT ..."),
@@ -54,15 +54,20 @@ def create(span: Span, app: Declarations) -> Rows:
         why, hint = _OTHERS[kind]
         shown = "CREATE OR REPLACE" if kind == "or" else f"CREATE {kind.upper()}"
         raise span.refusal("create", f"{shown} is not there: {why}", hint)
-    if kind not in ("topic", "table", "view"):
-        raise reader.unexpected("TOPIC, TABLE or VIEW", closest(kind, ["topic", "table", "view"]))
+    if kind not in _KINDS:
+        raise reader.unexpected("TOPIC, TABLE, VIEW or SINK", closest(kind, _KINDS))
     reader.take()
     if reader.follows("if", "not", "exists"):
         raise reader.refusal(
             "IF NOT EXISTS is not there: to declare a topic again in the same way gives the same", "leave it out"
         )
     reader.what = f"create {kind}"
-    return _view(reader, span, app) if kind == "view" else _source(reader, span, app, kind)
+    match kind:
+        case "view":
+            return _view(reader, span, app)
+        case "sink":
+            return _sink(reader, span, app)
+    return _source(reader, span, app, kind)
 
 
 def _view(reader: Reader, span: Span, app: Declarations) -> Rows:
@@ -77,6 +82,16 @@ def _view(reader: Reader, span: Span, app: Declarations) -> Rows:
     rows = complete(translated(read_query(reader.here), app.named))
     with span.text.at(span.at):
         app.view(name, rows)
+    return rows
+
+
+def _sink(reader: Reader, span: Span, app: Declarations) -> Rows:
+    name = reader.name("the name of the sink")
+    options = _options(reader, app.sink) if reader.accept("with") else {}
+    reader.expect("as", hint="CREATE SINK name WITH (topic = 'name') AS SELECT ...")
+    rows = complete(translated(read_query(reader.here), app.named))
+    with span.text.at(span.at):
+        app.sink(name, rows, **options)
     return rows
 
 
@@ -118,7 +133,7 @@ def _refuse_behind(reader: Reader) -> None:
 
 def _options(reader: Reader, declare: Callable[..., object]) -> dict[str, object]:
     """The options of WITH: the parameters of the method that declares."""
-    known = [name for name in inspect.signature(declare).parameters if name not in ("name", "schema")]
+    known = [name for name in inspect.signature(declare).parameters if name not in ("name", "schema", "rows")]
     options: dict[str, object] = {}
     for part in parts(reader.enclosed()):
         name, value = _option(part, reader.what)

@@ -348,7 +348,7 @@ def test_an_error_of_spark_shows_no_stack_of_java(rig: Rig, monkeypatch: pytest.
     assert rig._instance is not None
     monkeypatch.setattr(rig._instance._app.main.engine, "run", fails)
     monkeypatch.setattr(rig._instance._app.main.engine, "failing", lambda work: [])
-    monkeypatch.setattr(rig._instance._app.main.engine, "failing_view", lambda work: None)
+    monkeypatch.setattr(rig._instance._app.main.engine, "failing_output", lambda work: None)
     with pytest.raises(PenstockError) as refused:
         rig.step()
     assert refused.value.message == "app 'shop', epoch 2: [SOME_ERROR] Something is wrong."

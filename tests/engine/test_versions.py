@@ -41,7 +41,7 @@ def test_the_same_view_built_a_second_time_is_another_version() -> None:
 
 
 def test_what_was_begun_goes_on_only_for_the_same_views() -> None:
-    half = {"views": {"a": version("one", 3), "b": version("two", 3)}}
+    half = {"outputs": {"a": version("one", 3), "b": version("two", 3)}}
     declared = {"a": "one", "b": "two", "c": "one"}
     assert goes_on(half, declared, ("a", "b"))
     assert not goes_on(half, declared, ("a", "b", "c"))

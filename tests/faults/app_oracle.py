@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.derive.query import query
 from penstock.derive.status import views as statuses
-from penstock.log import Log
+from penstock.log import Log, Topic
 
 EXPECTED = {
     "totals": "select kind, count(*) as events, sum(amount)::bigint as amount from living group by kind",
@@ -27,6 +27,10 @@ EXPECTED = {
     """,
     "newest": 'select kind, max("at") as "at" from living group by kind',
     "large": "select id, amount from living where amount > 50",
+}
+WRITTEN = {
+    "small": "select id, amount from living where amount <= 50",
+    "by_kind": EXPECTED["totals"],
 }
 
 
@@ -55,6 +59,8 @@ def assert_right(root: Path) -> None:
             assert shown(root, f"select {', '.join(map(_quoted, expected.columns))} from {view}") == sorted(
                 expected.fetchall()
             ), view
+        for topic, sql in WRITTEN.items():
+            assert _rows_in(log.topic(topic)) == sorted(oracle.sql(sql).fetchall()), topic
         ((ahead,),) = oracle.sql('select count(*) from events where "at" > now() + interval 1 day').fetchall()
         ((small,),) = oracle.sql("select count(*) from living where not amount > 50").fetchall()
     assert len(set(dead)) == len(dead) == ahead
@@ -66,6 +72,13 @@ def assert_right(root: Path) -> None:
         filtered = small if status.name == "large" else 0
         counted = events.num_rows - aside["late"] - ahead - filtered
         assert books == {"came": events.num_rows, "counted": counted, "filtered": filtered, **aside}, status.name
+
+
+def _rows_in(topic: Topic) -> list[tuple[Any, ...]]:
+    """What a topic says: all its rows, or the last one of each key."""
+    rows = [tuple(row.values()) for row in topic.read().to_pylist()]
+    key = len(topic.settings.key)
+    return sorted({row[:key]: row for row in rows}.values() if key else rows)
 
 
 def _ids_of_the_dead(log: Log) -> list[int]:

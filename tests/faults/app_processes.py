@@ -39,6 +39,8 @@ strict = events.window(tumbling("1 second"), emit="changes", late="drop")
 app.view("strict", strict.group_by("kind").agg(events="count(*)", amount="sum(amount)"))
 app.view("newest", events.latest("kind").select(kind="kind", at="at"))
 app.view("large", events.where("amount > 50").select(id="id", amount="amount"))
+app.sink("small", events.where("amount <= 50").select(id="id", amount="amount"))
+app.sink("by_kind", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), partitions=2)
 '''
 # What all views must agree on at every moment.
 AGREED = """

@@ -16,7 +16,7 @@ from penstock.flow.names import (
     SQL_WORDS,
     check_app_name,
     check_columns,
-    check_view_name,
+    check_output_name,
     quoted,
     unquoted,
 )
@@ -37,7 +37,7 @@ KEYWORDS = """
 
 @pytest.mark.parametrize("word", [word for word in KEYWORDS.split() if word not in SQL_WORDS])
 def test_every_name_of_a_view_is_a_table_name_without_quotes(word: str) -> None:
-    check_view_name(word)
+    check_output_name(word, "view")
     store = sqlite3.connect(":memory:")
     store.execute(f"create table {word} (a)")
     assert store.execute(f"select {word}.a from {word} order by a limit 5").fetchall() == []
@@ -49,7 +49,7 @@ def test_every_name_of_a_view_is_a_table_name_without_quotes(word: str) -> None:
 )
 def test_what_would_need_quotes_or_is_reserved_is_no_name_for_a_view(name: object) -> None:
     with pytest.raises(DeclarationError):
-        check_view_name(name)
+        check_output_name(name, "view")
 
 
 @pytest.mark.parametrize("name", ["shop", "shop-2", "Shop_3", "3"])

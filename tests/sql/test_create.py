@@ -1,4 +1,4 @@
-"""CREATE TOPIC, TABLE and VIEW: each beside the method of the app that it becomes."""
+"""CREATE TOPIC, TABLE, VIEW and SINK: each beside the method of the app that it becomes."""
 
 from __future__ import annotations
 
@@ -58,6 +58,22 @@ def test_a_view_is_declared_and_given_back(declared: Callable[[], Any]) -> None:
     assert [(view.name, view.node) for view in app.plan.views] == [("large", large.node)]
 
 
+@pytest.mark.parametrize(
+    ("statement", "options"),
+    [
+        ("CREATE SINK large AS", {}),
+        ("CREATE SINK large WITH (topic = 'big', partitions = 4) AS", {"topic": "big", "partitions": 4}),
+    ],
+)
+def test_a_sink_is_declared_as_in_python(declared: Callable[[], Any], statement: str, options: dict[str, Any]) -> None:
+    in_sql, in_python = declared().app, declared().app
+    rows = in_sql.sql(f"{statement} SELECT * FROM orders WHERE amount > 9")
+    in_python.sink("large", in_python.named["orders"].where("amount > 9"), **options)
+    assert in_sql.plan == in_python.plan
+    assert in_sql.plan.sinks[0].node is rows.node
+    assert "large" not in in_sql.named
+
+
 def test_what_is_declared_in_sql_is_found_in_python_and_the_other_way_round() -> None:
     app = App("shop")
     app.sql("CREATE TOPIC orders (order_id BIGINT, amount INT)")
@@ -100,10 +116,21 @@ REFUSED = [
     ("CREATE VIEW IF NOT EXISTS v AS SELECT * FROM orders", "IF NOT EXISTS is not there", "leave it out"),
     ("CREATE TEMPORARY VIEW v AS SELECT * FROM orders", "CREATE TEMPORARY is not there", "WITH name AS"),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM orders", "CREATE MATERIALIZED is not there", "CREATE VIEW"),
-    ("CREATE SINK s AS SELECT * FROM orders", "CREATE SINK is not there: there are no sinks yet", "CREATE VIEW"),
+    ("CREATE SINK s (a) AS SELECT * FROM orders", "expected AS; found '('", "CREATE SINK name"),
+    ("CREATE SINK s WITH (table = 'x') AS SELECT * FROM orders", "there is no option 'table'; there are topic", None),
+    ("CREATE SINK s WITH (topic = 'orders') AS SELECT * FROM orders", "the app reads topic 'orders' itself", None),
+    (
+        "CREATE SINK s AS SELECT count(*) AS n FROM orders",
+        "sink 's': its rows may be taken back, and have no key",
+        ".changes()",
+    ),
     ("CREATE FUNCTION f AS 'x'", "CREATE FUNCTION is not there", ".map("),
     ("CREATE STREAM s (a int)", "CREATE STREAM is not there", "CREATE TOPIC"),
-    ("CREATE VEIW v AS SELECT * FROM orders", "expected TOPIC, TABLE or VIEW; found 'VEIW'", "did you mean 'view'?"),
+    (
+        "CREATE VEIW v AS SELECT * FROM orders",
+        "expected TOPIC, TABLE, VIEW or SINK; found 'VEIW'",
+        "did you mean 'view'?",
+    ),
     ("CREATE VIEW v (a) AS SELECT * FROM orders", "the columns of a view are named in its query", "SELECT a AS b"),
     ("CREATE VIEW orders AS SELECT * FROM searches", "there is a topic or a table of this name", None),
     ("CREATE VIEW `by day` AS SELECT * FROM orders", "view 'by day': this is not a name for a view", None),

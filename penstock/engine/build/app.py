@@ -32,20 +32,20 @@ class Built:
 
     epoch: DataFrame
     states: dict[str, StateOf]
-    views: dict[str, pa.Schema]
+    outputs: dict[str, pa.Schema]
 
 
 def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool = True) -> Built:
     spark.conf.set("spark.sql.optimizer.excludedRules", _EXCLUDED)
     graph = Graph(spark, partitions, needs_of(plan), shared(plan, small=small), upserted(plan))
-    staged, views = [], {}
+    staged, outputs = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
-    for view in sorted(plan.views, key=lambda one: not _keeps_state(one.node)):
-        frame, views[view.name] = output(graph, _rows(graph, view.node), view.name)
+    for one in sorted(plan.outputs, key=lambda one: not _keeps_state(one.node)):
+        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one.name)
         staged.append(frame)
     ahead = ahead_of(plan)
     states = {name: replace(one, ahead=ahead.get(one.node, frozenset())) for name, one in graph.states.items()}
-    return Built(reduce(DataFrame.unionAll, staged), states, views)
+    return Built(reduce(DataFrame.unionAll, staged), states, outputs)
 
 
 def _keeps_state(node: flow.Node) -> bool:

@@ -1,4 +1,4 @@
-"""What later nodes need of earlier ones, worked out from the views back to the sources. Plain data, no Spark."""
+"""What later nodes need of earlier ones, worked out from the outputs back to the sources. Plain data, no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate
 
 
 def needs_of(plan: flow.Plan) -> Needs:
-    columns: dict[flow.Node, Columns] = {view.node: EVERYTHING for view in plan.views}
+    columns: dict[flow.Node, Columns] = {one.node: EVERYTHING for one in plan.outputs}
     origin: set[flow.Node] = set()
     # Every node comes before those it reads from, so that all who need something of it have been asked.
     for node in reversed(list(flow.nodes(plan))):
@@ -80,7 +80,7 @@ def shared(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
     one it is what keeps state: to read a topic twice is cheaper than to write its rows down.
     """
     readers = Counter(one for node in flow.nodes(plan) for one in flow.inputs(node))
-    readers.update(view.node for view in plan.views)
+    readers.update(one.node for one in plan.outputs)
     chosen: set[flow.Node] = set()
     costly: set[flow.Node] = set()
     for node in flow.nodes(plan):
@@ -122,17 +122,17 @@ def _forgets_by_time(node: flow.Node) -> bool:
 
 
 def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
-    """Nodes whose changes go to views only, with the key: there a new row replaces the old one by itself."""
-    views = Counter(view.node for view in plan.views)
+    """Nodes whose changes go to outputs only, with the key: there a new row replaces the old one by itself."""
+    ends = {one.node for one in plan.outputs}
     readers: dict[flow.Node, list[flow.Node]] = {}
     for node in flow.nodes(plan):
         for one in flow.inputs(node):
             readers.setdefault(one, []).append(node)
 
-    def only_views(node: flow.Node) -> bool:
-        """Whether everything behind the node is a selection that ends in a view, and keeps the key."""
-        if node.shape.key is None or (node not in views and node not in readers):
+    def only_outputs(node: flow.Node) -> bool:
+        """Whether everything behind the node is a selection that ends in an output, and keeps the key."""
+        if node.shape.key is None or (node not in ends and node not in readers):
             return False
-        return all(isinstance(one, flow.Select) and only_views(one) for one in readers.get(node, []))
+        return all(isinstance(one, flow.Select) and only_outputs(one) for one in readers.get(node, []))
 
-    return frozenset(node for node in flow.nodes(plan) if isinstance(node, STATEFUL) and only_views(node))
+    return frozenset(node for node in flow.nodes(plan) if isinstance(node, STATEFUL) and only_outputs(node))

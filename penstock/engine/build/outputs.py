@@ -1,4 +1,4 @@
-"""The ends of the graph: tasks stage the changes of each view as Arrow files, and tell the driver where."""
+"""The ends of the graph: tasks stage the changes of each view and sink as Arrow files, and tell the driver where."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
 from penstock.log.files import disk_errors
 
-_STAGED: dict[str, pa.DataType] = {"view": pa.string(), "path": pa.string(), "added": pa.int64(), "removed": pa.int64()}
+_STAGED: dict[str, pa.DataType] = {
+    "output": pa.string(),
+    "path": pa.string(),
+    "added": pa.int64(),
+    "removed": pa.int64(),
+}
 STAGED = pa.schema(_STAGED)
 
 
-def output(graph: Graph, rows: DataFrame, view: str) -> tuple[DataFrame, pa.Schema]:
-    """A DataFrame that stages the rows when it is run, and the view's columns."""
+def output(graph: Graph, rows: DataFrame, name: str) -> tuple[DataFrame, pa.Schema]:
+    """A DataFrame that stages the rows when it is run, and their columns."""
     names = [quoted(name) for name in columns_of_rows(rows)]
     weight = F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1).cast("long").alias(WEIGHT)
     changes = rows.select(*names, weight)
     schema = arrow_schema(changes.schema)
-    stage = _staging(view, schema)
+    stage = _staging(name, schema)
     columns = pa.schema([one for one in schema if one.name != WEIGHT])
     operation = graph.operations.get(rows)
     if operation is None:
@@ -45,11 +50,11 @@ def _staged_at_once(operation: Operation, stage: InArrow, schema: pa.Schema) -> 
     return lambda batches: stage(named(run(batches)))
 
 
-def _staging(view: str, schema: pa.Schema) -> InArrow:
+def _staging(name: str, schema: pa.Schema) -> InArrow:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with plain_errors(), disk_errors(f"view '{view}'"):
+        with plain_errors(), disk_errors(f"view or sink '{name}'"):
             epoch = assignment()
-            path = f"{epoch.staging}/{view}-{secrets.token_hex(8)}.arrow"
+            path = f"{epoch.staging}/{name}-{secrets.token_hex(8)}.arrow"
             added = removed = 0
             with pa.OSFile(str(epoch.directory / path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
                 for batch in batches:
@@ -61,7 +66,7 @@ def _staging(view: str, schema: pa.Schema) -> InArrow:
                     writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
             if added or removed:
                 yield pa.RecordBatch.from_pylist(
-                    [{"view": view, "path": path, "added": added, "removed": removed}], schema=STAGED
+                    [{"output": name, "path": path, "added": added, "removed": removed}], schema=STAGED
                 )
 
     return stage

@@ -1,0 +1,94 @@
+"""The topics that sinks write: made when they are missing, refused when they are not what a sink needs.
+
+A sink begins with an empty topic, and goes on with the topic it has written: so the topic is the answer, no more and no
+less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+
+from penstock.derive.topic_sinks import TopicSink
+from penstock.engine.versions import Written
+from penstock.errors import DeclarationError
+from penstock.flow import plan as flow
+from penstock.log import Log, TopicSettings
+from penstock.log.ddl import to_ddl
+from penstock.log.description import check_topic
+from penstock.log.schema import parse_schema
+
+Schemas = Mapping[str, pa.Schema]
+
+
+def check_beginning(log: Log, sinks: Collection[flow.Sink]) -> None:
+    """Refuse sinks that begin with a topic that has, or had, rows."""
+    known = log.topics()
+    for sink in sinks:
+        if sink.topic in known and any(log.topic(sink.topic).ends().values()):
+            raise DeclarationError(
+                f"{sink.place}: sink '{sink.name}': it is new or has changed, and topic '{sink.topic}' has rows",
+                hint=f"name another topic, or have it written again: penstock topic drop {sink.topic}",
+            )
+
+
+def check_going_on(log: Log, sinks: Collection[flow.Sink], written: Written) -> None:
+    """Refuse sinks whose topic is no longer the one that they have written."""
+    ids = topic_ids(log, sinks)
+    for sink in sinks:
+        if ids.get(sink.name) != written[sink.name]["topic"]:
+            raise DeclarationError(
+                f"{sink.place}: sink '{sink.name}': topic '{sink.topic}', which it has written, was dropped",
+                hint="have it written again from the beginning: penstock run --rebuild",
+            )
+
+
+def check_columns(log: Log, plan: flow.Plan, schemas: Schemas) -> None:
+    """Refuse rows that a topic cannot hold, or those of a topic that is there do not agree with."""
+    known = log.topics()
+    for sink in plan.sinks:
+        schema = parse_schema(schemas[sink.name])
+        where = f"{sink.place}: sink '{sink.name}'"
+        try:
+            check_topic(sink.topic, schema, _settings(sink))
+        except DeclarationError as error:
+            raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
+        if sink.topic in known:
+            topic = log.topic(sink.topic)
+            wanted, found = _described(schema, _settings(sink)), _described(topic.schema, topic.settings)
+            if wanted != found:
+                raise DeclarationError(
+                    f"{where}: topic '{sink.topic}' has {found}; the rows have {wanted}",
+                    hint="name another topic, or drop this one if nobody needs it: penstock topic drop",
+                )
+
+
+def open_sinks(log: Log, plan: flow.Plan, schemas: Schemas) -> dict[str, TopicSink]:
+    known, opened = log.topics(), {}
+    for sink in plan.sinks:
+        there = sink.topic in known
+        topic = (
+            log.topic(sink.topic)
+            if there
+            else log.create_topic(sink.topic, parse_schema(schemas[sink.name]), settings=_settings(sink))
+        )
+        opened[sink.name] = TopicSink(topic, sink.node.shape.time)
+    return opened
+
+
+def topic_ids(log: Log, sinks: Collection[flow.Sink]) -> dict[str, str]:
+    """The ids of the topics that are there, by sink."""
+    known = log.topics()
+    return {sink.name: log.topic(sink.topic).description.id for sink in sinks if sink.topic in known}
+
+
+def _settings(sink: flow.Sink) -> TopicSettings:
+    return TopicSettings(partitions=sink.partitions, key=sink.node.shape.key or ())
+
+
+def _described(schema: pa.Schema, settings: TopicSettings) -> str:
+    """The columns in any order, and the key."""
+    columns = sorted(to_ddl(pa.schema([field.with_nullable(True)])) for field in schema)
+    key = f"the key {', '.join(settings.key)}" if settings.key else "no key"
+    return f"the columns {', '.join(columns)} and {key}"
