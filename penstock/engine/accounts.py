@@ -1,7 +1,8 @@
 """The books of an app: every event that came in is in a view, or late, or dead, or filtered out. Plain data.
 
 Events are counted where they first meet state, or where they are staged if they meet none. A view may have several such
-places; an event that goes two ways is counted on both.
+places; an event that goes two ways is counted on both. Where a union brings events together with rows that were counted
+before, those do not count again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ class Meter:
     state: str | None
     sources: tuple[str, ...]
     changes_numbers: bool  # a function of the user lies before it, which may make two rows of one
-    mixed: bool = False  # rows come there too that were counted before, and are not told apart
 
 
 def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
@@ -66,6 +66,18 @@ def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
     return below
 
 
+def has_met_state(node: flow.Node) -> bool | None:
+    """Whether the rows of a node have met state, and were counted there; None: some have, and others have not."""
+    if isinstance(node, flow.Topic):
+        return False
+    if isinstance(node, flow.Union):
+        found = set(map(has_met_state, node.inputs))
+        return found.pop() if len(found) == 1 else None
+    if isinstance(node, flow.Where | flow.Select | flow.Map):
+        return has_met_state(node.input)
+    return True
+
+
 def _history(table: flow.Node, state_of: StateNames) -> list[Meter]:
     """The same for the versions of a table, which a join keeps instead of the table itself."""
     match table:
@@ -85,7 +97,7 @@ def _met(below: list[Meter], where: tuple[flow.Node, int], state_of: StateNames)
         return below
     met = [meter for meter in below if meter.state is not None]
     sources = tuple(name for meter in free for name in meter.sources)
-    mine = Meter(state_of[where], sources, any(meter.changes_numbers for meter in free), mixed=bool(met))
+    mine = Meter(state_of[where], sources, any(meter.changes_numbers for meter in free))
     return [mine, *met]
 
 
@@ -99,16 +111,13 @@ def account(view: str, places: list[Meter], sources: Counts, states: Counts, sta
     if staged_here:
         every = tuple(name for meter in staged_here for name in meter.sources)
         changes = any(meter.changes_numbers for meter in staged_here)
-        mixed = len(places) > len(staged_here)
-        total += _at(view, Meter(None, every, changes, mixed), sources, {"events": staged[view]})
+        total += _at(view, Meter(None, every, changes), sources, {"events": staged[view]})
     return total
 
 
 def _at(view: str, meter: Meter, sources: Counts, counts: Mapping[str, int]) -> Account:
     came = sum(sources[name]["in"] for name in meter.sources)
     dead = sum(sources[name]["dead"] for name in meter.sources)
-    if meter.mixed:
-        return Account(came, came - dead, 0, dead, 0, counts.get("corrected", 0))
     arrived, late = counts.get("events", 0), counts.get("late", 0)
     filtered = came - dead - arrived
     if filtered < 0 and not meter.changes_numbers:

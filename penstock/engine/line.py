@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.engine.accounts import Account, account, meters
-from penstock.engine.build.graph import timed_sources
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import States
 from penstock.engine.planning import Input, Times, latest
 from penstock.engine.running import Engine, Ran
 from penstock.flow import plan as flow
+from penstock.flow.timed import timed_sources
 from penstock.log.frame import NO_TIME
 
 # Where any moment may be an end, silence makes an epoch this often, in microseconds.
@@ -48,7 +48,7 @@ class Line:
             if "events" in ran.state_counts.get(state.name, {})
         }
         return {
-            one.name: account(one.name, meters(one.node, state_of), ran.source_counts, ran.state_counts, ran.added)
+            one.name: account(one.name, meters(one.node, state_of), ran.source_counts, ran.state_counts, ran.events)
             for one in self.plan.outputs
         }
 

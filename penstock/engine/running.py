@@ -70,7 +70,7 @@ class Ran:
     """What an epoch's tasks have left: files with the outputs' changes and with dead rows, states, and counts."""
 
     staged: dict[str, list[Path]]
-    added: dict[str, int]
+    events: dict[str, int]
     dead: list[Path]
     states: dict[str, dict[int, tuple[RunFile, ...]]]
     state_counts: dict[str, dict[str, int]]
@@ -250,13 +250,13 @@ class Engine:
         for (name, partition), one in states.items():
             files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
         paths: dict[str, list[Path]] = {name: [] for name in built.outputs}
-        added = dict.fromkeys(built.outputs, 0)
+        events = dict.fromkeys(built.outputs, 0)
         for row in staged.to_pylist():
             paths[row["output"]].append(self._directory / row["path"])
-            added[row["output"]] += row["added"]
+            events[row["output"]] += row["events"]
         return Ran(
             staged=paths,
-            added=added,
+            events=events,
             dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
             states=files,
             state_counts=_summed((one["state"], one["counts"]) for one in states.values()),

@@ -32,7 +32,7 @@ from penstock.flow.plan import (
     TimedJoin,
     Where,
 )
-from penstock.flow.timed import check_watermark, corrected_for
+from penstock.flow.timed import check_watermark, corrected_for, in_time, lateness
 from penstock.flow.windows import DEFAULT_KEEP, microseconds
 from penstock.log.ddl import Field, type_ddl
 from penstock.log.schema import WIDER_TYPES
@@ -107,7 +107,8 @@ def timed_join(left: Node, right: Node, asked: Asked, place: Place) -> TimedJoin
     on, shape = _matched(left, right, asked, how)
     keep = _keep(asked.keep, max(corrected_for(left), corrected_for(right)))
     timed = _timed(shape, left.shape, right.shape, on, how)
-    return TimedJoin(left, right, on, how, before, after, keep, asked.nulls_match, timed, place)
+    join = TimedJoin(left, right, on, how, before, after, keep, asked.nulls_match, timed, place)
+    return replace(join, left=in_time(left, lateness(join, 0)), right=in_time(right, lateness(join, 1)))
 
 
 def as_of_join(left: Node, right: AsOf, asked: Asked, place: Place) -> AsOfJoin:
@@ -124,7 +125,8 @@ def as_of_join(left: Node, right: AsOf, asked: Asked, place: Place) -> AsOfJoin:
     # The newest row is looked up once; what was found for an event is not corrected.
     retracts = right.column is not None
     timed = replace(shape, time=left.shape.time, time_is_end=left.shape.time_is_end, retracts=retracts)
-    return AsOfJoin(left, right.node, on, how, right.column, keep, timed, place)
+    join = AsOfJoin(left, right.node, on, how, right.column, keep, timed, place)
+    return join if right.column is None else replace(join, left=in_time(left, lateness(join)))
 
 
 def refuse_bounds(asked: Asked) -> None:

@@ -117,6 +117,19 @@ class Windowing:
     keep: int = 3_600_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """When an event is too late: `keep` after its time, or after the end of its window, if there is one.
+
+    By the watermark of these topics together, of which it may be `delay` behind.
+    """
+
+    keep: int
+    window: Window | None
+    topics: tuple[str, ...]
+    delay: int
+
+
 # The inputs of a node count when nodes are compared, and not when they are hashed: the hash of a union of a node with
 # itself would walk that node twice, and nested ones would take for ever.
 
@@ -213,7 +226,8 @@ class Distinct:
     """The first row, by event time, of those that agree in `columns`; `within`: of each burst of them.
 
     A row is left out if another one with the same values has happened less than `within` before it (ever, where
-    `within` is None).
+    `within` is None). `behind` says which rows come too late for what lies behind, and so do not count here either:
+    one of them could take the place of another row, and would then itself be nowhere.
     """
 
     input: Node = field(hash=False)
@@ -221,6 +235,7 @@ class Distinct:
     within: int | None
     shape: Shape
     place: Place = field(compare=False)
+    behind: Lateness | None = None
 
 
 @dataclass(frozen=True, slots=True)

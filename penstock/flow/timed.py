@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.errors import DeclarationError
@@ -11,13 +11,20 @@ from penstock.flow.plan import (
     Aggregate,
     AsOfJoin,
     Changelog,
+    Distinct,
     Emit,
     Join,
     Late,
+    Lateness,
+    Map,
     Node,
+    Select,
     Session,
+    Sliding,
     TimedJoin,
     Topic,
+    Union,
+    Where,
     Window,
     Windowing,
     inputs,
@@ -31,7 +38,8 @@ def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | Non
     """What `.window(...)` gives, where the rows have a time by which windows can end."""
     checked = windowing(window, emit, late, keep)
     check_watermark(node, "windows need")
-    return Windowed(node, _keeping_what_is_corrected(node, checked, given=keep))
+    checked = _keeping_what_is_corrected(node, checked, given=keep)
+    return Windowed(in_time(node, _lateness(checked.keep, checked.window, node)), checked)
 
 
 def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
@@ -52,6 +60,55 @@ def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
         raise DeclarationError(
             f"{who_needs} events with a time, and {which} have none; {_reason(node, sources)}", hint=_hint(sources)
         )
+
+
+def lateness(node: TimedJoin | AsOfJoin | Aggregate, number: int = 0) -> Lateness:
+    """When events that reach this input of a join in time or of a window are too late."""
+    match node:
+        case AsOfJoin():
+            return _lateness(node.keep + 1, None, node.left)
+        case TimedJoin():
+            wait = node.after if number == 0 else node.before
+            return _lateness(wait + node.keep + 1, None, node.left, node.right)
+        case Aggregate():
+            assert node.windowing is not None
+            return _lateness(node.windowing.keep, node.windowing.window, node.input)
+
+
+def _lateness(keep: int, window: Window | None, *inputs_: Node) -> Lateness:
+    topics = {name for node in inputs_ for name in timed_sources(node)}
+    delay = max(map(delayed_by, inputs_)) + isinstance(window, Sliding)
+    return Lateness(keep, window, tuple(sorted(topics)), delay)
+
+
+def in_time(node: Node, bound: Lateness) -> Node:
+    """The same rows, without those that `distinct` on the way here would take though they are too late from there on.
+
+    What itself goes by time is a bound for all that lies before it.
+    """
+    made: dict[int, Node] = {}
+
+    def bounded(one: Node) -> Node:
+        if id(one) not in made:
+            made[id(one)] = _with_inputs(one, bounded, bound)
+        return made[id(one)]
+
+    return bounded(node)
+
+
+def _with_inputs(node: Node, bounded: Callable[[Node], Node], bound: Lateness) -> Node:
+    match node:
+        case Union():
+            branches = tuple(map(bounded, node.inputs))
+            same = all(new is old for new, old in zip(branches, node.inputs, strict=True))
+            return node if same else replace(node, inputs=branches)
+        case Distinct():
+            return replace(node, input=bounded(node.input), behind=bound)
+        case Where() | Select() | Map():
+            given = bounded(node.input)
+            return node if given is node.input else replace(node, input=given)
+        case _:
+            return node
 
 
 def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | None) -> Windowing:
@@ -132,6 +189,12 @@ def window_end(node: Node, group: tuple[str, ...]) -> str | None:
     """The column that says when the windows of groups end, where each group of these rows is of one window."""
     shape = node.shape
     return shape.time if shape.time_is_end and shape.time in group else None
+
+
+def timed_sources(node: Node) -> tuple[str, ...]:
+    """The topics with event time by which a node's rows come, directly or not."""
+    timed = {one.name for one in timed_upstream(node) if isinstance(one, Topic) and one.timing}
+    return tuple(sorted(timed))
 
 
 def timed_inputs(node: Node) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.accumulators import Accumulated, Accumulator
-from penstock.engine.build.graph import SHARE, hashed, weight_of
+from penstock.engine.build.graph import SHARE, events_of, hashed, weight_of
 from penstock.engine.build.job import LOCAL, Job, answers, in_windows
 from penstock.engine.build.sketches import with_stored
 from penstock.engine.build.windows import floored
@@ -69,8 +69,9 @@ def _summed(job: Job, rows: DataFrame, calls: dict[str, Accumulated]) -> DataFra
 
 def _counted(rows: DataFrame, groups: GroupedData, *columns: Column) -> DataFrame:
     """Aggregates of groups, with how many rows they have now and how many events that took: mostly the same number."""
-    if WEIGHT in rows.columns:
-        return groups.agg(*columns, F.sum(WEIGHT).cast("long").alias(COUNT), F.count(F.lit(1)).alias(EVENTS))
+    if WEIGHT in rows.columns or EVENTS in rows.columns:
+        weights, events = F.sum(weight_of(rows)), F.sum(events_of(rows))
+        return groups.agg(*columns, weights.cast("long").alias(COUNT), events.cast("long").alias(EVENTS))
     return groups.agg(*columns, F.count(F.lit(1)).alias(COUNT)).select("*", F.col(COUNT).alias(EVENTS))
 
 

@@ -8,6 +8,7 @@ from functools import partial, reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.accounts import has_met_state
 from penstock.engine.build import aggregates, joins, lookups, rows, sources, tables
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
@@ -66,7 +67,8 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
     if isinstance(node, flow.Changelog):
         return tables.changelog(graph, sources.source(graph, node), node)
     if isinstance(node, flow.Union):
-        return rows.union([_rows(graph, one) for one in node.inputs], node)
+        met = [has_met_state(one) for one in node.inputs]
+        return rows.union([_rows(graph, one) for one in node.inputs], met, graph.needs.columns[node])
     if isinstance(node, flow.Join | flow.TimedJoin):
         return joins.join(graph, _rows(graph, node.left), _rows(graph, node.right), node)
     if isinstance(node, flow.AsOfJoin):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.engine.build.graph import has_map, hashed, quoted, row_hash, weight_of
+from penstock.engine.build.graph import events_of, has_map, hashed, quoted, row_hash, weight_of
 from penstock.engine.build.job import Job, answers, in_windows
 from penstock.engine.build.weighing import LIVE, over_live_rows, weighed
 from penstock.engine.operators.contract import EVENTS, MOMENT, REVISION, ROW_HASH, WEIGHT
@@ -30,7 +30,11 @@ def evaluated_groups(job: Job, rows: DataFrame) -> DataFrame:
     """The changes of groups, in windows whose bounds do not depend on the rows or in none."""
     columns = _columns(job, rows)
     given = rows.select(
-        *job.key_columns(), *job.pane(), *columns, weight_of(rows).cast("long").alias(COUNT), F.lit(1).alias(EVENTS)
+        *job.key_columns(),
+        *job.pane(),
+        *columns,
+        weight_of(rows).cast("long").alias(COUNT),
+        events_of(rows).alias(EVENTS),
     )
     keyed = _kept(job, in_windows(job, given), job.group)
     operator = Regroup(job.state("rows"), job.order, final=job.final)
@@ -46,7 +50,7 @@ def evaluated_frames(job: Job, rows: DataFrame, window: flow.Sliding | flow.Sess
         job.moment().alias(MOMENT),
         *_columns(job, rows),
         weight_of(rows).cast("long").alias(COUNT),
-        F.lit(1).alias(EVENTS),
+        events_of(rows).alias(EVENTS),
     )
     keyed = _kept(job, given, list(job.keys))
     sliding = isinstance(window, flow.Sliding)

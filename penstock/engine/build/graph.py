@@ -18,13 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
-from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator, PairOperator
+from penstock.engine.operators.contract import EVENTS, HASH, SECOND_HASH, WEIGHT, Operator, PairOperator
 from penstock.engine.planning import Times, latest
 from penstock.engine.tasks import InArrow, assignment, paired, state_partition, stateful
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
-from penstock.flow.timed import delayed_by, timed_inputs, timed_upstream
+from penstock.flow.timed import delayed_by, timed_inputs, timed_sources
 from penstock.log.frame import NO_TIME
 
 PARTITION = "_partition"
@@ -136,10 +136,17 @@ class Needs:
 
 
 def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
+    if isinstance(node, flow.Distinct) and node.behind is not None:
+        return StateOf(name, node, clock_of(node), number, node.behind.delay)
     delay = max(map(delayed_by, timed_inputs(node)), default=0)
     if isinstance(node, flow.Aggregate) and node.windowing and isinstance(node.windowing.window, flow.Sliding):
         delay += 1  # the end is part of such a window: it is over a moment later
-    return StateOf(name, node, timed_sources(node), number, delay)
+    return StateOf(name, node, clock_of(node), number, delay)
+
+
+def clock_of(node: flow.Node) -> tuple[str, ...]:
+    """The topics whose watermark is the time of a node: its own, or those of what it goes by."""
+    return node.behind.topics if isinstance(node, flow.Distinct) and node.behind is not None else timed_sources(node)
 
 
 def _given(changes: DataFrame) -> pa.Schema:
@@ -270,15 +277,13 @@ def weight_of(rows: DataFrame) -> Column:
     return F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1)
 
 
+def events_of(rows: DataFrame) -> Column:
+    return F.col(EVENTS) if EVENTS in rows.columns else F.lit(1)
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([one.with_nullable(True) for one in to_arrow_schema(schema, timezone="UTC")])
 
 
 def without(schema: pa.Schema, *names: str) -> pa.Schema:
     return pa.schema([one for one in schema if one.name not in names])
-
-
-def timed_sources(node: flow.Node) -> tuple[str, ...]:
-    """The topics with event time by which a node's rows come, directly or not."""
-    timed = {one.name for one in timed_upstream(node) if isinstance(one, flow.Topic) and one.timing}
-    return tuple(sorted(timed))

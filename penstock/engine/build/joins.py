@@ -17,13 +17,14 @@ from penstock.engine.build.graph import (
     arrow_schema,
     check_key,
     columns_of_rows,
+    events_of,
     key_hashes,
     quoted,
     row_hash,
     weight_of,
 )
 from penstock.engine.build.windows import moment
-from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, PairOperator
+from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, PairOperator
 from penstock.engine.operators.join import Bounds, Join, Side
 from penstock.engine.operators.lookup import AGE, EVENT
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, Columns
@@ -63,9 +64,13 @@ def joined(graph: Graph, left: DataFrame, right: DataFrame, operators: Operators
     ours, theirs = _columns(left, LEFT), _columns(right, RIGHT)
     types = [_types(left, ours), _types(right, theirs)]
     places = _shared(*types)
-    counted = WEIGHT in left.columns or WEIGHT in right.columns
+    counts = {
+        name: value
+        for name, hidden, value in ((COUNT, WEIGHT, weight_of), (EVENTS, EVENTS, events_of))
+        if hidden in left.columns or hidden in right.columns
+    }
     sides = [
-        _side(rows, node, columns, place, counted=counted)
+        _side(rows, node, columns, place, {name: value(rows).cast("long") for name, value in counts.items()})
         for rows, columns, place in zip((left, right), (ours, theirs), places, strict=True)
     ]
     given = _united(graph, sides)
@@ -135,7 +140,7 @@ def _check(left: DataFrame, right: DataFrame, node: flow.AnyJoin) -> None:
 
 
 def _side(
-    rows: DataFrame, node: flow.AnyJoin, columns: dict[str, Column], places: dict[str, str], *, counted: bool
+    rows: DataFrame, node: flow.AnyJoin, columns: dict[str, Column], places: dict[str, str], counts: dict[str, Column]
 ) -> DataFrame:
     """The rows of one side: its columns at their places, and hashes of what is joined on and of the whole row."""
     left = f"{RIGHT}0" not in columns
@@ -147,13 +152,12 @@ def _side(
         null = _any_null(on)
         first = F.when(null, whole).otherwise(first)
         second = F.when(null, F.lit(NO_LEFT_KEY if left else NO_RIGHT_KEY).cast("long")).otherwise(second)
-    counts = [weight_of(rows).cast("long").alias(COUNT)] if counted else []
     return rows.select(
         F.lit(not left).alias(SIDE),
         first.alias(HASH),
         second.alias(SECOND_HASH),
         whole.alias(ROW_HASH),
-        *counts,
+        *(column.alias(name) for name, column in counts.items()),
         *([MOMENT] if MOMENT in rows.columns else []),
         *(column.alias(places[name]) for name, column in columns.items()),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
-from penstock.engine.build.graph import Needs, timed_sources
+from penstock.engine.build.graph import Needs, clock_of
 from penstock.flow import plan as flow
 from penstock.flow.expressions import columns_of
 from penstock.flow.timed import timed_upstream, window_end
@@ -96,7 +96,7 @@ def shared(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
 
 def ahead_of(plan: flow.Plan) -> dict[flow.Node, frozenset[tuple[str, ...]]]:
     """For each node, the topics of the steps behind it that forget by time, as far as they are not its own."""
-    topics = {node: timed_sources(node) for node in flow.nodes(plan)}
+    topics = {node: clock_of(node) for node in flow.nodes(plan)}
     ahead: dict[flow.Node, frozenset[tuple[str, ...]]] = {}
     for step in filter(_forgets_by_time, topics):
         for node in timed_upstream(step):
@@ -110,7 +110,7 @@ def _forgets_by_time(node: flow.Node) -> bool:
         case flow.Aggregate():
             return node.windowing is not None
         case flow.Distinct():
-            return node.within is not None
+            return node.within is not None or node.behind is not None
         case flow.Top():
             return window_end(node.input, node.per) is not None
         case flow.TimedJoin():

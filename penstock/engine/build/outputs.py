@@ -10,18 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.engine.build.graph import Graph, Operation, arrow_schema, columns_of_rows, in_arrow, quoted
-from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.build.graph import Graph, Operation, arrow_schema, columns_of_rows, in_arrow, quoted, without
+from penstock.engine.operators.contract import EVENTS, WEIGHT
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
 from penstock.log.files import disk_errors
 
-_STAGED: dict[str, pa.DataType] = {
-    "output": pa.string(),
-    "path": pa.string(),
-    "added": pa.int64(),
-    "removed": pa.int64(),
-}
+_STAGED: dict[str, pa.DataType] = {"output": pa.string(), "path": pa.string(), "events": pa.int64()}
 STAGED = pa.schema(_STAGED)
 
 
@@ -29,8 +24,9 @@ def output(graph: Graph, rows: DataFrame, name: str) -> tuple[DataFrame, pa.Sche
     """A DataFrame that stages the rows when it is run, and their columns."""
     names = [quoted(name) for name in columns_of_rows(rows)]
     weight = F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1).cast("long").alias(WEIGHT)
-    changes = rows.select(*names, weight)
-    schema = arrow_schema(changes.schema)
+    counted = [EVENTS] if EVENTS in rows.columns else []
+    changes = rows.select(*names, weight, *counted)
+    schema = without(arrow_schema(changes.schema), EVENTS)
     stage = _staging(name, schema)
     columns = pa.schema([one for one in schema if one.name != WEIGHT])
     operation = graph.operations.get(rows)
@@ -55,18 +51,22 @@ def _staging(name: str, schema: pa.Schema) -> InArrow:
         with plain_errors(), disk_errors(f"view or sink '{name}'"):
             epoch = assignment()
             path = f"{epoch.staging}/{name}-{secrets.token_hex(8)}.arrow"
-            added = removed = 0
+            events = written = 0
             with pa.OSFile(str(epoch.directory / path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
                 for batch in batches:
                     if not batch.num_rows:
                         continue
-                    weight = batch.column(WEIGHT)
-                    added += pc.sum(pc.max_element_wise(weight, 0)).as_py()
-                    removed -= pc.sum(pc.min_element_wise(weight, 0)).as_py()
-                    writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-            if added or removed:
-                yield pa.RecordBatch.from_pylist(
-                    [{"output": name, "path": path, "added": added, "removed": removed}], schema=STAGED
-                )
+                    events += _events(batch)
+                    written += batch.num_rows
+                    writer.write_batch(pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema))
+            if written:
+                yield pa.RecordBatch.from_pylist([{"output": name, "path": path, "events": events}], schema=STAGED)
 
     return stage
+
+
+def _events(batch: pa.RecordBatch) -> int:
+    """How many events the rows are, where they have met no state."""
+    if EVENTS in batch.schema.names:
+        return int(pc.sum(batch.column(EVENTS)).as_py())
+    return int(pc.sum(pc.max_element_wise(batch.column(WEIGHT), 0)).as_py())

@@ -22,7 +22,7 @@ from penstock.engine.build.graph import (
     quoted,
 )
 from penstock.engine.build.needs import EVERYTHING, Columns, is_wanted
-from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.operators.contract import EVENTS, WEIGHT
 from penstock.engine.tasks import assignment
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
@@ -45,6 +45,11 @@ def select(rows: DataFrame, node: flow.Select, wanted: Columns = EVERYTHING) -> 
 
 def mapped(graph: Graph, rows: DataFrame, node: flow.Map) -> DataFrame:
     """The user's function gets the hidden columns too and should pass them on."""
+    if EVENTS in rows.columns:
+        # Rows that were counted before and others go through it apart, so that it need not keep them apart.
+        parts = [mapped(graph, rows.where(F.col(EVENTS) == F.lit(count)).drop(EVENTS), node) for count in (0, 1)]
+        counted = [part.withColumn(EVENTS, F.lit(count).cast("long")) for count, part in enumerate(parts)]
+        return counted[0].unionAll(counted[1])
     result = node.function(rows)
     if not isinstance(result, DataFrame):
         raise DeclarationError(
@@ -64,11 +69,17 @@ def _partitioning(rows: DataFrame) -> str:
     return str(rows._jdf.queryExecution().executedPlan().outputPartitioning().toString())
 
 
-def union(branches: list[DataFrame], node: flow.Union) -> DataFrame:
-    names = columns_of_rows(branches[0])
+def union(branches: list[DataFrame], met: list[bool | None], wanted: Columns = EVERYTHING) -> DataFrame:
+    """Those of the columns that anybody wants: what keeps state gives others too, and sources do not have them."""
+    names = [name for name in columns_of_rows(branches[0]) if is_wanted(name, wanted)]
     if any(WEIGHT in rows.columns for rows in branches):
         branches = [
             rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, F.lit(1).cast("long")) for rows in branches
+        ]
+    if len(set(met)) > 1 or None in met:  # rows that have met state were counted there
+        branches = [
+            rows if has_met is None else rows.withColumn(EVENTS, F.lit(0 if has_met else 1).cast("long"))
+            for rows, has_met in zip(branches, met, strict=True)
         ]
     if all(set(ORIGIN) <= set(rows.columns) for rows in branches):
         # Two rows of different branches may stand at the same place, in two topics or in one that is read twice.
@@ -76,7 +87,7 @@ def union(branches: list[DataFrame], node: flow.Union) -> DataFrame:
             rows.withColumn(PARTITION, F.col(PARTITION) * F.lit(len(branches)) + F.lit(number))
             for number, rows in enumerate(branches)
         ]
-    hidden = [name for name in (WEIGHT, *ORIGIN) if all(name in rows.columns for rows in branches)]
+    hidden = [name for name in (WEIGHT, EVENTS, *ORIGIN) if all(name in rows.columns for rows in branches)]
     columns = [*map(quoted, names), *hidden]
     return reduce(DataFrame.unionAll, [rows.select(*columns) for rows in branches])
 

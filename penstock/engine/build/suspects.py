@@ -17,11 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.engine.build import rows as stateless
 from penstock.engine.build.graph import ORIGIN, Graph, Needs, StateOf, columns_of_rows, hashable, quoted
 from penstock.engine.build.sources import source
-from penstock.engine.build.windows import moment, pane_of, universal
+from penstock.engine.build.tables import lateness_of
+from penstock.engine.build.windows import last_moment, moment
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import GONE
 from penstock.flow import plan as flow
 from penstock.flow.expressions import Call, split_aggregates
+from penstock.flow.timed import lateness
 
 TOPIC = "_topic"
 STEP = "_step"
@@ -31,7 +33,7 @@ _GUARD = "_guard"
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """The rows that reach a node without state before it, None behind state; and those that failed on the way."""
+    """The rows that reach a node without state before them, None if there are no such; and those that failed before."""
 
     rows: DataFrame | None
     failed: tuple[DataFrame, ...] = ()
@@ -48,16 +50,19 @@ def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
 
 
 def find_late(graph: Graph, state: StateOf, watermark: int) -> DataFrame | None:
-    """Rows that came too late for what a state keeps; None behind state.
+    """Rows that came too late for what a state keeps; None if all rows have met another state before.
 
     They have a place, unless a user's function before it has dropped that.
     """
     found: dict[flow.Node, Suspects] = {}
     given = flow.inputs(state.node)[state.input]
     for one in flow.upstream(given):
-        found[one] = _passed(graph, one, found)
+        found[one] = _passed(graph, one, found, through_state=False)
     rows = found[given].rows
-    return None if rows is None else rows.where(last_moment(state.node, state.input) <= F.lit(watermark))
+    if rows is None:
+        return None
+    last = last_moment(moment(given.shape), _lateness(state.node, state.input))
+    return rows.where(last <= F.lit(watermark))
 
 
 def has_place(rows: DataFrame) -> bool:
@@ -88,29 +93,13 @@ def _evaluating(rows: DataFrame) -> DataFrame:
     return rows.groupBy().agg(F.max(F.xxhash64(*hashable(rows, rows.columns))).alias("_all"))
 
 
-def last_moment(node: flow.Node, number: int = 0) -> Column:
-    """The watermark at which an event that reaches this input of a node is too late."""
-    from penstock.engine.build.tables import DISTINCT_KEEP
-
-    if isinstance(node, flow.AsOfJoin):
-        return moment(node.left.shape) + F.lit(node.keep + 1)
-    if isinstance(node, flow.TimedJoin):
-        side, wait = (node.left, node.after) if number == 0 else (node.right, node.before)
-        return moment(side.shape) + F.lit(wait + node.keep + 1)
-
-    if isinstance(node, flow.Distinct):
-        return moment(node.input.shape) + F.lit(DISTINCT_KEEP)
-    assert isinstance(node, flow.Aggregate) and node.windowing is not None
-    at, window, keep = moment(node.input.shape), node.windowing.window, F.lit(node.windowing.keep)
-    if isinstance(window, flow.Sliding):
-        return at + keep
-    if isinstance(window, flow.Session):
-        # With all others of its piece of time, as the operator has it.
-        return at - F.pmod(at, F.lit(window.gap)) + F.lit(2 * window.gap) + keep
-    start = pane_of(window, at)
-    if isinstance(window, flow.Hopping):
-        start = start - F.pmod(start - F.lit(window.offset), F.lit(window.every))
-    return universal(start + F.lit(window.size), window.zone) + keep
+def _lateness(node: flow.Node, number: int) -> flow.Lateness:
+    """When events that reach this input of a node are too late."""
+    found = lateness_of(node) if isinstance(node, flow.Distinct) else None
+    if found is None:
+        assert isinstance(node, flow.TimedJoin | flow.AsOfJoin | flow.Aggregate)
+        found = lateness(node, number)
+    return found
 
 
 def needs_everything(plan: flow.Plan) -> Needs:
@@ -153,14 +142,16 @@ def _sound(node: flow.Node, checked: DataFrame) -> DataFrame | None:
             return None
 
 
-def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) -> Suspects:
-    """The rows behind a node that keeps no state."""
+def _passed(
+    graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects], *, through_state: bool = True
+) -> Suspects:
+    """The rows behind a node, as far as they have met no state; or only such as gives some of the rows it gets."""
     if isinstance(node, flow.Topic | flow.Changelog):
         rows = source(graph, node).withColumn(TOPIC, F.lit(node.name))
         return Suspects(rows.where(~F.col(GONE)).drop(GONE) if isinstance(node, flow.Changelog) else rows)
     given = [found[one].rows for one in flow.inputs(node)]
     frames = [rows for rows in given if rows is not None]
-    if len(frames) < len(given):
+    if not frames or (len(frames) < len(given) and not isinstance(node, flow.Union)):
         return Suspects(None)
     match node:
         case flow.Where():
@@ -171,7 +162,7 @@ def _passed(graph: Graph, node: flow.Node, found: Mapping[flow.Node, Suspects]) 
             return Suspects(node.function(frames[0]))
         case flow.Latest() | flow.Distinct():
             # What comes out are rows that went in: at most those on which later expressions are evaluated.
-            return Suspects(None if WEIGHT in frames[0].columns else frames[0])
+            return Suspects(frames[0] if through_state and WEIGHT not in frames[0].columns else None)
         case flow.Union():
             if any(WEIGHT in rows.columns for rows in frames):
                 return Suspects(None)

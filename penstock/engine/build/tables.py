@@ -20,8 +20,8 @@ from penstock.engine.build.graph import (
     row_hash,
     weight_of,
 )
-from penstock.engine.build.windows import moment
-from penstock.engine.operators.contract import MOMENT, ROW_HASH, WEIGHT
+from penstock.engine.build.windows import last_moment, longest_lateness, moment
+from penstock.engine.operators.contract import EVENTS, LAST, MOMENT, ROW_HASH, WEIGHT
 from penstock.engine.operators.first import First
 from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
@@ -32,6 +32,8 @@ from penstock.flow.timed import corrected_for, window_end
 
 # How long after the watermark a row can still change which one of its kind was first.
 DISTINCT_KEEP = 3_600_000_000
+# A watermark that does not come.
+NEVER = 2**63 - 1
 # A ranking without groups has one, which all rows are in.
 _ALL = "_all"
 # Rows that agree in some columns agree in one hash of them, by which Spark brings them together.
@@ -87,6 +89,7 @@ def _ranked(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -
         *(F.expr(one.expression).alias(name) for name, one in sorting.items()),
         *([] if ranking.per else [F.lit(0).alias(_ALL)]),
         weight_of(rows).cast("long").alias(COUNT),
+        *([EVENTS] if EVENTS in rows.columns else []),
     )
     check_key(rows, per, f"{node.place}: top")
     _check_order(rows, sorting, f"{node.place}: top")
@@ -131,19 +134,28 @@ def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
     names, by = columns_of_rows(rows), list(node.columns)
+    late, at = lateness_of(node), moment(node.input.shape)
     rows = rows.select(
         *map(quoted, [*names, *place]),
-        moment(node.input.shape).alias(MOMENT),
+        at.alias(MOMENT),
+        (F.lit(NEVER) if late is None else last_moment(at, late)).alias(LAST),
         row_hash(rows, by).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
+        *([EVENTS] if EVENTS in rows.columns else []),
     )
     together = graph.brought_together(rows, [_KEY])
     keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share([_KEY]))
-    operator = First(
-        graph.state_name(node, "rows"), node.within, DISTINCT_KEEP, tuple(place), grows=not _retracts(node)
-    )
+    keep_after = 0 if late is None else longest_lateness(late)
+    operator = First(graph.state_name(node, "rows"), node.within, keep_after, tuple(place), grows=not _retracts(node))
     columns = [one for one in arrow_schema(keyed.schema) if one.name in (*names, *place)]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
+
+
+def lateness_of(node: flow.Distinct) -> flow.Lateness | None:
+    """When an event comes too late to count: for what lies behind, or else for its burst. None: never."""
+    if node.behind is not None or node.within is None:
+        return node.behind
+    return flow.Lateness(DISTINCT_KEEP, None, (), 0)
 
 
 def _retracts(node: flow.Node) -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import quoted
 from penstock.engine.operators.windows import WindowOrder
-from penstock.flow.plan import Hopping, Shape, Tumbling, Windowing
+from penstock.flow.plan import Hopping, Lateness, Session, Shape, Sliding, Tumbling, Windowing
 
 DAY = 86_400_000_000
 HOUR = 3_600_000_000
@@ -35,6 +35,33 @@ def order_of(windowing: Windowing) -> WindowOrder:
     if window.zone is not None:
         return WindowOrder(HOUR, window.size + LONGEST_SHIFT, windowing.keep)
     return WindowOrder(step, window.size, windowing.keep)
+
+
+def last_moment(at: Column, late: Lateness) -> Column:
+    """The watermark at which an event of this time is too late."""
+    keep = F.lit(late.keep)
+    match late.window:
+        case None | Sliding():
+            return at + keep
+        case Session(gap):
+            # With all others of its piece of time, as the operator has it.
+            return at - F.pmod(at, F.lit(gap)) + F.lit(2 * gap) + keep
+        case Tumbling() | Hopping() as window:
+            start = pane_of(window, at)
+            if isinstance(window, Hopping):
+                start = floored(start, window.every, window.offset)
+            return universal(start + F.lit(window.size), window.zone) + keep
+
+
+def longest_lateness(late: Lateness) -> int:
+    """How long after its time an event is too late at the latest."""
+    match late.window:
+        case None | Sliding():
+            return late.keep
+        case Session(gap):
+            return late.keep + 2 * gap
+        case Tumbling() | Hopping() as window:
+            return late.keep + window.size + (LONGEST_SHIFT if window.zone else 0)
 
 
 def local(moment_: Column, zone: str | None) -> Column:

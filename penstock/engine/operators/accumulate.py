@@ -68,7 +68,7 @@ class Accumulate:
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         late = late_windows(self.window, changes, times.before)
-        changes, counts = on_time(changes, late, integers(changes, EVENTS))
+        changes, counts = on_time(changes, late)
         part = sorted_run(self._rows(changes)).batch
         if self.final:
             return self._closed(part, arrangement, times, counts)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.state.arrangement import GONE, WHOLE, Arrangement, Kind
-from penstock.engine.state.rows import Numbers, hashes, picked, with_columns, without_columns
+from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.rows import Numbers, hashes, integers, picked, with_columns, without_columns
 from penstock.engine.state.run import ID, ORDER, Run
 from penstock.engine.state.search import Hashes, Mask
 
@@ -24,7 +25,10 @@ HASH = "_h1"
 SECOND_HASH = "_h2"
 ROW_HASH = "_row"  # of a whole row, where the rows of groups are kept
 MOMENT = "_time"  # the event time in microseconds
-EVENTS = "_events"  # how many events count here for the books: one that is in several windows counts in its last one
+LAST = "_last"  # the watermark at which an event is too late
+# How many events count here for the books: one that is in several windows counts in its last one, and one that has met
+# state before does not count again. Where it is missing, each row counts as often as it was added.
+EVENTS = "_events"
 REVISION = "_revision"  # how often an answer was corrected after its window had closed
 
 
@@ -118,8 +122,18 @@ def hashes_of(changes: pa.RecordBatch) -> tuple[Hashes, Hashes]:
     return hashes(changes, HASH), hashes(changes, SECOND_HASH)
 
 
-def on_time(changes: pa.RecordBatch, late: Mask, events: Numbers) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """The changes that are not late, and the books of all of them; `events` says how many events each stands for."""
+def events_of(changes: pa.RecordBatch) -> Numbers:
+    """For how many events each change stands in the books."""
+    if EVENTS in changes.schema.names:
+        return integers(changes, EVENTS)
+    if COUNT in changes.schema.names:
+        return np.abs(integers(changes, COUNT))
+    return np.ones(changes.num_rows, dtype=np.int64)
+
+
+def on_time(changes: pa.RecordBatch, late: Mask) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """The changes that are not late, and the books of all of them."""
+    events = events_of(changes)
     counts = {"events": int(events.sum())}
     if late.any():
         counts |= {"late": int(events[late].sum()), "late_groups": int(late.sum())}

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import MOMENT, Outcome, Times, hashes_of, on_time, weighted
+from penstock.engine.operators.contract import LAST, MOMENT, Outcome, Times, hashes_of, on_time, weighted
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, missing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
 from penstock.engine.state.run import ID, Run, sorted_run
-from penstock.engine.state.search import Mask, distinct, firsts
+from penstock.engine.state.search import distinct, firsts
 
 
 @dataclass(frozen=True, slots=True)
 class First:
     """`within` and `keep_after` in microseconds; `within` is None for ever.
+
+    `keep_after` is the longest time after which an event can still come that is not too late.
 
     `place` names the columns that order rows of one time. With `grows` no row is ever taken away, and without `within`
     only the first row of each key is kept.
@@ -45,7 +47,8 @@ class First:
         return None if self.within is None else integers(rows, MOMENT) + self.within + self.keep_after
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        changes, counts = on_time(changes, self._late(changes, times), np.abs(integers(changes, COUNT)))
+        late = integers(changes, LAST) <= times.before
+        changes, counts = on_time(changes, late)
         part = members(changes, hashes_of(changes)[0])
         before = arrangement.of_orders(distinct(part.order))
         old, new = self._firsts(before), self._firsts(MEMBERS.merged(before, part))
@@ -53,11 +56,6 @@ class First:
         counts["duplicates"] = counts["events"] - counts.get("late", 0) - come.num_rows + gone.num_rows
         run = self._only_firsts(gone, come) if self.grows and self.within is None else part
         return Outcome([weighted(gone, -1, *OWN), weighted(come, 1, *OWN)], run, counts)
-
-    def _late(self, changes: pa.RecordBatch, times: Times) -> Mask:
-        if self.within is None:
-            return np.zeros(changes.num_rows, dtype=np.bool_)
-        return integers(changes, MOMENT) + self.keep_after <= times.before
 
     def _firsts(self, run: Run) -> pa.RecordBatch:
         there = picked(run.batch, integers(run.batch, COUNT) > 0)

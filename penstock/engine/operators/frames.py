@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import EVENTS, MOMENT, Outcome, Times, hashes_of, on_time
+from penstock.engine.operators.contract import MOMENT, Outcome, Times, hashes_of, on_time
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema
 from penstock.engine.operators.regroup import TIMES
 from penstock.engine.operators.segments import among, find
@@ -72,7 +72,7 @@ class Frames:
         return ends
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        changes, counts = on_time(changes, self._late(changes, times), integers(changes, EVENTS))
+        changes, counts = on_time(changes, self._late(changes, times))
         part = members(changes, hashes_of(changes)[0])
         orders = np.concatenate([part.order, self._closing(arrangement.with_run(part), times)])
         rows = _side_by_side(arrangement.of_orders(distinct(np.sort(orders))), part)

@@ -172,11 +172,10 @@ class Join:
 
     def _part(self, changes: pa.RecordBatch, chosen: Mask, side: Side, times: Times) -> tuple[Run, dict[str, int]]:
         rows = side.columns.rows(changes, chosen)
-        events = np.abs(integers(rows, COUNT))
         late = np.zeros(rows.num_rows, dtype=np.bool_)
         if side.bounds is not None:
             late = integers(rows, MOMENT) + (side.wait() + side.bounds.keep) < times.before
-        rows, counts = on_time(rows, late, events)
+        rows, counts = on_time(rows, late)
         return members(rows, hashes_of(rows)[0]), counts
 
     def _output(self, left: Sight, right: Sight, schema: pa.Schema, times: Times) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import MOMENT, SECOND_HASH, PairOutcome, Times, hashes_of, on_time
+from penstock.engine.operators.contract import MOMENT, SECOND_HASH, PairOutcome, Times, events_of, hashes_of, on_time
 from penstock.engine.operators.join import PIECE_PAIRS, Changed, Seen, repeated, seen
 from penstock.engine.operators.members import by_group, groups, members
 from penstock.engine.operators.segments import find
@@ -83,7 +83,7 @@ class Lookup:
         events = members(ours, hashes_of(ours)[0])
         history = _History(seen(right, versions, [events.order, versions.order]))
         output = self._output(self._seen(left, events, versions, times), history)
-        return PairOutcome(output, self._kept(events), versions, counts, {"events": theirs.num_rows})
+        return PairOutcome(output, self._kept(events), versions, counts, {"events": int(events_of(theirs).sum())})
 
     def _seen(self, left: Arrangement, events: Run, versions: Run, times: Times) -> Seen:
         """The events that the epoch brings, and those of the keys it changes that are not too old to be corrected."""
@@ -97,7 +97,7 @@ class Lookup:
         late = np.zeros(rows.num_rows, dtype=np.bool_)
         if self.left.keep is not None:
             late = integers(rows, EVENT) + self.left.keep < times.before
-        return on_time(rows, late, np.abs(integers(rows, COUNT)))
+        return on_time(rows, late)
 
     def _kept(self, events: Run) -> Run:
         """The events that may find something else later on."""

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import (
+    EVENTS,
     HASH,
     MOMENT,
     SECOND_HASH,
     Outcome,
     Times,
+    events_of,
     hashes_of,
     keyed,
     run_schema,
@@ -42,7 +44,7 @@ class Newest:
         return Replacing()
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        return run_schema(changes, {GONE: pa.bool_()}, (HASH, SECOND_HASH))
+        return run_schema(changes, {GONE: pa.bool_()}, (HASH, SECOND_HASH, EVENTS))
 
     def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
         return None
@@ -56,7 +58,7 @@ class Newest:
         lives = ~mask(new.column(GONE))
         taken_back = picked(old, ~lives[there]) if self.upserts else old
         output = [weighted(taken_back, -1), weighted(picked(new, lives), 1)]
-        return Outcome(output, Run(picked(new, lives | there)), {"events": changes.num_rows})
+        return Outcome(output, Run(picked(new, lives | there)), {"events": int(events_of(changes).sum())})
 
     def _rows(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         rows = keyed(changes, *hashes_of(changes))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH, WEIGHT, Outcome, Times, hashes_of
+from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH, WEIGHT, Outcome, Times, events_of, hashes_of
 from penstock.engine.operators.members import MEMBERS, OWN, members, members_schema, missing
 from penstock.engine.operators.segments import segments
 from penstock.engine.state.arrangement import WEIGHT as COUNT
@@ -66,8 +66,7 @@ class Rank:
         before = arrangement.of_orders(distinct(part.order))
         old, new = self._ranked(before), self._ranked(MEMBERS.merged(before, part))
         run = _moves(before, new) if self.grows else part
-        counts = {"events": int(np.abs(integers(part.batch, COUNT)).sum())}
-        return Outcome(_difference(old, new), run, counts)
+        return Outcome(_difference(old, new), run, {"events": int(events_of(changes).sum())})
 
     def condensed(self, changes: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Some of an epoch's changes without rows that are not among the first of these; how many events those are."""
@@ -75,7 +74,7 @@ class Rank:
             return changes, 0
         at, _ = self._first(changes, HASH, ROW_HASH)
         kept = taken(changes, np.unique(at))
-        return kept, int(integers(changes, COUNT).sum() - integers(kept, COUNT).sum())
+        return kept, int(events_of(changes).sum() - events_of(kept).sum())
 
     def _ranked(self, run: Run) -> pa.RecordBatch:
         """The rows among the first of their group, with their rank; one that is there twice stands twice."""

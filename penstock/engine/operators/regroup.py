@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import EVENTS, SECOND_HASH, Outcome, Times, on_time
+from penstock.engine.operators.contract import SECOND_HASH, Outcome, Times, on_time
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, of_groups
 from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
 from penstock.engine.state.arrangement import WEIGHT as COUNT
@@ -47,7 +47,7 @@ class Regroup:
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         late = late_windows(self.window, changes, times.before)
-        changes, counts = on_time(changes, late, integers(changes, EVENTS))
+        changes, counts = on_time(changes, late)
         part = members(changes, group_order(self.window, changes))
         closed = Run(self._closed(part.batch, times))
         counts["corrected"] = _answered(arrangement, closed)

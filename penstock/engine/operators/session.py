@@ -71,7 +71,7 @@ class Sessions:
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
         late = late_sessions(integers(changes, LAST), self.gap, self.keep_after, times.before)
-        changes, counts = on_time(changes, late, integers(changes, EVENTS))
+        changes, counts = on_time(changes, late)
         pieces = self._pieces(changes)
         known = arrangement.of_orders(distinct(pieces.order)).batch
         old, new = self._joined(known, pieces.batch, times)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH
+from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.members import MEMBERS, members_schema
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
@@ -38,7 +38,7 @@ class Columns:
 
     def rows(self, changes: pa.RecordBatch, chosen: Mask) -> pa.RecordBatch:
         """The changes of this side."""
-        places = {**self.places, **_HASHES, **({COUNT: COUNT} if COUNT in changes.schema.names else {})}
+        places = {**self.places, **_HASHES, **{name: name for name in (COUNT, EVENTS) if name in changes.schema.names}}
         some = picked(changes.select(list(places.values())), chosen).rename_columns(list(places))
         return some if COUNT in places else with_columns(some, {COUNT: np.ones(some.num_rows, dtype=np.int64)})
 
