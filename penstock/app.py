@@ -159,7 +159,9 @@ class App:
                     "its rows may be taken back, and have no key by which a topic could tell them",
                     hint='write its changes: .changes(); or keep one row of each key: .latest("id")',
                 )
-            _check_topic_name(written, partitions)
+            check_topic(written, pa.schema([]), TopicSettings(partitions=partitions))
+            if written.endswith((".late", ".dead")):
+                raise DeclarationError(f"topics like '{written}' are for rows that are set aside", hint="name another")
             if written in self._sources:
                 raise DeclarationError(
                     f"the app reads topic '{written}' itself; it was declared at {self._sources[written].place}"
@@ -245,11 +247,6 @@ def _app_in_sql(path: Path) -> App:
         raise DeclarationError(f"{path}: it is not text in UTF-8") from None
     name = app_name(str(path), path.stem)
     return program(text, str(path), lambda settings: App(name, settings=settings))
-
-
-def _check_topic_name(name: str, partitions: int) -> None:
-    """What can be said of a sink's topic before its columns have types."""
-    check_topic(name, pa.schema([]), TopicSettings(partitions=partitions))
 
 
 def _node_of(rows: object) -> Node:

@@ -163,6 +163,7 @@ def test_a_sink_that_cannot_be_is_refused(app: App) -> None:
         (lambda: app.topic("written", schema="a int"), "sink 's' writes it, see"),
         (lambda: app.sink("by day", orders), "this is not a name for a sink"),
         (lambda: app.sink("t", orders, topic="a/b"), "this is not a name for a topic"),
+        (lambda: app.sink("t", orders, topic="orders.late"), "are for rows that are set aside"),
         (lambda: app.sink("t", orders, partitions=0), "it cannot have 0 partitions"),
         (lambda: app.sink("t", orders.group_by().agg(n="count(*)")), "have no key by which a topic could tell them"),
         (lambda: app.sink("t", orders.distinct("a", within="1 hour")), "have no key by which a topic could tell them"),

@@ -16,9 +16,15 @@ import pyarrow as pa
 from penstock.contracts import ViewChanges
 from penstock.errors import RowError
 from penstock.log import Log, Topic
-from penstock.log.transaction import Transaction
+from penstock.log.transaction import MOST_TRANSACTION_BYTES, Transaction
 
 Weights = npt.NDArray[np.int64]
+# With some room for what a transaction has beside the rows.
+MOST_BYTES = MOST_TRANSACTION_BYTES // 4 * 3
+
+
+class TooMuchError(RowError):
+    """Cut the epoch smaller: its rows for sinks do not fit into one transaction. Nothing of them was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,47 +38,58 @@ class TopicSink:
 class TopicSinks:
     """The sinks of a running instance of an app, by name.
 
-    The producer is theirs alone. Whoever opens it takes over: the log refuses those who had it before.
+    The producer is theirs alone. Whoever opens it takes over, also without any sinks: the log refuses those who had it
+    before.
     """
 
     def __init__(self, log: Log, producer: str, sinks: Mapping[str, TopicSink]) -> None:
         self._log = log
-        self._producer = log.producer(producer) if sinks else None
+        self._producer = log.producer(producer)
         self._sinks = sinks
 
     def __contains__(self, name: str) -> bool:
         return name in self._sinks
 
-    def topic_id(self, name: str) -> str:
-        return self._sinks[name].topic.description.id
-
     def last_epoch(self) -> int:
         """The last epoch that was written; 0 for none."""
-        return 0 if self._producer is None else max(0, self._producer.last_transaction())
+        return max(0, self._producer.last_transaction())
 
     def apply(self, epoch: int, changes: Mapping[str, Iterable[ViewChanges]]) -> bool:
         """Write the changes of an epoch: all of them with its number, or nothing.
 
-        False: they were written before, or there are no sinks, and nothing is read.
+        False: they were written before, or there are no sinks, and nothing is read. TooMuchError: they do not fit into
+        one transaction.
         """
-        if self._producer is None or epoch <= self.last_epoch():
+        if not self._sinks or epoch <= self.last_epoch():
             return False
+        written = {name: _rows(name, self._sinks[name], list(parts)) for name, parts in changes.items()}
+        size = sum(rows.nbytes for both in written.values() for rows in both)
+        if size > MOST_BYTES:
+            raise TooMuchError(
+                f"sinks {', '.join(written)}: the rows of epoch {epoch} have {size} bytes; {MOST_BYTES} are allowed",
+                hint="write fewer columns, or fewer rows",
+            )
         with self._log.transaction(self._producer, sequence=epoch) as transaction:
-            for name, parts in changes.items():
-                _write(transaction, name, self._sinks[name], list(parts))
+            for name, (deleted, added) in written.items():
+                _append(transaction, self._sinks[name].topic, deleted, added)
         return True
 
 
-def _write(transaction: Transaction, name: str, sink: TopicSink, changes: list[ViewChanges]) -> None:
+def _rows(name: str, sink: TopicSink, changes: list[ViewChanges]) -> tuple[pa.Table, pa.Table]:
+    """The keys that are to be deleted, and the rows that are to be appended."""
     if not changes:
-        return
-    topic, key = sink.topic, list(sink.topic.settings.key)
+        return sink.topic.schema.empty_table(), sink.topic.schema.empty_table()
+    key = list(sink.topic.settings.key)
     rows = pa.Table.from_batches([one.rows for one in changes])
     weights: Weights = np.concatenate([one.weights.to_numpy() for one in changes])
     _refuse_null_keys(name, rows, key)
-    for part in _slices(_deleted(rows, weights, key), topic):
+    return _deleted(rows, weights, key), _added(rows, weights, sink.time)
+
+
+def _append(transaction: Transaction, topic: Topic, deleted: pa.Table, added: pa.Table) -> None:
+    for part in _slices(deleted, topic):
         transaction.append(topic, part, deleted=[True] * part.num_rows)
-    for part in _slices(_added(rows, weights, sink.time), topic):
+    for part in _slices(added, topic):
         transaction.append(topic, part)
 
 
@@ -101,10 +118,10 @@ def _deleted(rows: pa.Table, weights: Weights, key: list[str]) -> pa.Table:
 
 
 def _slices(rows: pa.Table, topic: Topic) -> Iterator[pa.Table]:
-    """The rows in pieces that fit into a frame."""
-    if not rows.num_rows:
+    """The rows in pieces that fit into a frame, whichever of them are the large ones."""
+    if rows.num_rows <= 1 or rows.nbytes <= topic.settings.max_batch_bytes // 2:
+        yield from [rows] if rows.num_rows else []
         return
-    fitting = topic.settings.max_batch_bytes // 2
-    step = max(1, rows.num_rows * fitting // max(rows.nbytes, fitting))
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
+    middle = rows.num_rows // 2
+    yield from _slices(rows.slice(0, middle), topic)
+    yield from _slices(rows.slice(middle), topic)

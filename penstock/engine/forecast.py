@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.derive.place import app_directory
+from penstock.engine.epochs import Commit
 from penstock.engine.inputs import check_inputs
 from penstock.engine.ledger import APP_NAME, Ledger
-from penstock.engine.sink_topics import check_beginning, check_going_on, topic_ids
+from penstock.engine.savepoints import load_savepoint
+from penstock.engine.sink_topics import check_beginning, check_going_on, sink_records
 from penstock.engine.versions import (
     Difference,
-    Written,
+    TopicIds,
     can_run,
     check_reach,
     check_topics,
@@ -21,8 +23,8 @@ from penstock.engine.versions import (
     fingerprints,
     goes_on,
     known_origins,
+    known_outputs,
     part_of,
-    record_of,
     source_names,
     version,
 )
@@ -57,50 +59,51 @@ def forecast(plan: flow.Plan, path: Path) -> Forecast:
 
 
 def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast:
-    plan = narrowed(plan)
+    declared, plan = plan, narrowed(plan)
     directory = app_directory(log.path, plan.app)
     ledger = Ledger(directory) if (directory / APP_NAME).exists() else None
-    last = None if ledger is None else ledger.last_commit()
-    stored = {} if last is None else last.document["outputs"]
-    found = Forecast(last is None, difference(fingerprints(plan), stored, rebuild=rebuild))
+    last, planned = (None, None) if ledger is None else _left(ledger)
+    known, written = ({}, {}) if last is None else known_outputs(last.document, planned)
+    said = fingerprints(plan)
+    found = Forecast(last is None, difference(said, known, rebuild=rebuild))
     try:
         check_inputs(log, plan)
+        records = sink_records(log, declared)
+        topics = {name: one["topic"] for name, one in records.items()}
         if last is not None:
-            found = _compared(found, last.document, log, plan, rebuild=rebuild)
-        _check_sinks(found, ledger, log, plan)
+            found = _compared(found, last.document, log, plan, topics, rebuild=rebuild)
+        check_going_on(log, [sink for sink in plan.sinks if sink.name in found.difference.kept], written)
+        built = {name: version(said[name], last.epoch if last else 0) for name in found.difference.built}
+        continues = planned is not None and can_run(planned, built, topics, building=last is not None)
+        if not found.goes_on and not continues:
+            begun = [sink for sink in plan.sinks if sink.name in built]
+            check_beginning(log, [sink for sink in begun if written.get(sink.name) != records[sink.name]])
         return found
     except DeclarationError as error:
         return replace(found, refused=error)
 
 
-def _check_sinks(found: Forecast, ledger: Ledger | None, log: Log, plan: flow.Plan) -> None:
-    """Refuse sinks whose topic is not the one they have written, or has rows though they begin."""
-    last = None if ledger is None else ledger.last_commit()
-    written: Written = {} if last is None else last.document["written"]
-    check_going_on(log, [sink for sink in plan.sinks if sink.name in found.difference.kept], written)
-    versions = {name: version(one, last.epoch if last else 0) for name, one in fingerprints(plan).items()}
-    built = {name: versions[name] for name in found.difference.built}
-    pending = None if ledger is None else ledger.pending_plan()
-    planned = None if pending is None or pending.restores is not None else pending.document
-    if found.goes_on or (planned is not None and can_run(planned, built, building=last is not None)):
-        return  # what the topics hold is theirs
-    ids = topic_ids(log, plan.sinks)
-    begun = [sink for sink in plan.sinks if sink.name in built]
-    silent = [one.name for one in begun if written.get(one.name) == record_of(ids.get(one.name, ""), built[one.name])]
-    check_beginning(log, [sink for sink in begun if sink.name not in silent])
+def _left(ledger: Ledger) -> tuple[Commit | None, Mapping[str, Any] | None]:
+    """What the last instance has left: the commit to go on from, and the plan of an epoch that is not committed."""
+    pending = ledger.pending_plan()
+    if pending is not None and pending.restores is not None:
+        return replace(load_savepoint(ledger, pending.restores).commit, epoch=pending.epoch), None
+    return ledger.last_commit(), None if pending is None else pending.document
 
 
-def _compared(found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, *, rebuild: bool) -> Forecast:
+def _compared(
+    found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, topics: TopicIds, *, rebuild: bool
+) -> Forecast:
     """The forecast for an app that has run before; refused if its topics are no longer what it needs."""
-    topics = {name: log.topic(name) for name in source_names(plan) & set(log.topics())}
-    ids = {name: topic.description.id for name, topic in topics.items()}
+    inputs = {name: log.topic(name) for name in source_names(plan) & set(log.topics())}
+    ids = {name: topic.description.id for name, topic in inputs.items()}
     if not rebuild:
         check_topics(plan.app, document, ids)
     built = found.difference.built
     read = source_names(part_of(plan, built))
-    starts = {name: topic.starts() for name, topic in topics.items() if name in read}
+    starts = {name: topic.starts() for name, topic in inputs.items() if name in read}
     half_built = None if rebuild else document["building"]
-    goes = goes_on(half_built, fingerprints(plan), built)
+    goes = goes_on(half_built, fingerprints(plan), built, topics)
     if goes:
         assert half_built is not None
         ends = {name: one["ends"] for name, one in half_built["cut"]["sources"].items()}
@@ -110,5 +113,5 @@ def _compared(found: Forecast, document: Mapping[str, Any], log: Log, plan: flow
         }
     else:
         check_reach(plan.app, known_origins(document, ids), starts)
-    rows = sum(topics[name].end(number) - start for name, parts in starts.items() for number, start in parts.items())
+    rows = sum(inputs[name].end(number) - start for name, parts in starts.items() for number, start in parts.items())
     return replace(found, rows=rows, goes_on=goes)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock.contracts import ViewChanges
+from penstock.derive.topic_sinks import TooMuchError
 from penstock.engine.accounts import Account
 from penstock.engine.build.graph import StateOf
 from penstock.engine.cut import Cut, Ends
@@ -140,7 +141,12 @@ class Instance:
         work, ran = self._unpublished
         self._reached("run")
         after = self._app.moved(line.moved(cut, times, ran), building=plan.document["building"])
-        self._publish(work, ran, line, after)  # 3
+        try:
+            self._publish(work, ran, line, after)  # 3
+        except TooMuchError:
+            if not self._cut_smaller(line, work):
+                raise
+            return self.step()
         self._reached("publish")
         self._commit(work, after)  # 4
         self._reached("commit")
@@ -172,7 +178,7 @@ class Instance:
         line = None if pending is None else self._line_of(pending)
         if pending is not None and line is not None:
             return line, pending
-        if max(self._app.published, self._app.sinks.last_epoch()) > self._app.epoch:
+        if self._app.seen > self._app.epoch:
             # Views or sinks hold an epoch of a program that is gone. Nothing can come of it; its number is used up.
             main = self._app.main
             sources = {name: replace(one, starts=one.ends) for name, one in main.cut.sources.items()}
@@ -183,7 +189,9 @@ class Instance:
         """Who can run a plan as it stands: those of its outputs that this program has in the same form."""
         building = pending.document["building"]
         line = self._app.building if building else self._app.main
-        if line is None or not can_run(pending.document, self._app.versions_of(line), building=building):
+        if line is None or not can_run(
+            pending.document, self._app.versions_of(line), self._app.topics, building=building
+        ):
             return None
         # A sink that is only to have its state again must not be taken past what it has written.
         unwritten = self._app.silent and self._app.sinks.last_epoch() < pending.epoch
@@ -192,15 +200,37 @@ class Instance:
     def _new_plan(self) -> tuple[Line, EpochPlan] | None:
         app = self._app
         line = app.building or app.main
-        until = None if app.building is None else app.main.cut.sources
-        cut, reached = next_cut(self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=until)
-        times = dict(times_after(line.timed_groups(), line.times, cut, reached))
-        if app.building is not None and has_arrived(cut, app.main.cut):
-            times |= {group: app.main.times[group] for group in times if group in app.main.times}
+        cut, times = self._next_cut(line)
         wanted = app.building is not None or bool(app.carried.outputs)
         if not wanted and not rows_in(cut) and not line.closes_something(cut, times):
             return None
         return line, self._stored(line, cut, times)
+
+    def _next_cut(self, line: Line) -> tuple[Cut, Mapping[str, int]]:
+        main, building = self._app.main, line is self._app.building
+        until = main.cut.sources if building else None
+        cut, reached = next_cut(self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=until)
+        times = dict(times_after(line.timed_groups(), line.times, cut, reached))
+        if building and has_arrived(cut, main.cut):
+            times |= {group: main.times[group] for group in times if group in main.times}
+        return cut, times
+
+    def _cut_smaller(self, line: Line, work: Work) -> bool:
+        """Plan the epoch again with half of its rows, now and from now on: what it gives is more than sinks can take.
+
+        Nothing of it is to be seen yet, but for rows set aside, and those are told by where they come from. False:
+        it has only one.
+        """
+        rows = rows_in(work.cut)
+        if rows < 2:
+            return False
+        half = rows // 2
+        _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", line.plan.app, half)
+        self._unpublished = None
+        self._clear(work)
+        self._settings = replace(self._settings, max_rows=half)
+        self._stored(line, *self._next_cut(line))
+        return True
 
     def _stored(self, line: Line, cut: Cut, times: Mapping[str, int]) -> EpochPlan:
         document = {
@@ -209,6 +239,7 @@ class Instance:
             "dead": {},
             "building": line is self._app.building,
             "outputs": self._app.versions_of(line),
+            "topics": self._app.topics_of(line),
         }
         plan = EpochPlan(self._app.epoch + 1, self.token, document)
         self._app.ledger.write_plan(plan)
@@ -225,8 +256,8 @@ class Instance:
             except FAILURES as error:
                 self._clear(work)
                 failure = plain_failure(error, where)
-                # What the views hold of this epoch was made with its plan as it stands.
-                if not is_evaluation(failure) or self._app.published >= work.epoch:
+                # What views and sinks hold of this epoch was made with its plan as it stands.
+                if not is_evaluation(failure) or self._app.seen >= work.epoch:
                     raise failure from error
                 work = replace(work, dead=self._found_dead(line, work, failure, error))
                 self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, {**plan.document, "dead": work.dead}))
@@ -254,8 +285,10 @@ class Instance:
             self._sides.store(self._aside(work, ran, line))
             loud = [sink.name for sink in line.plan.sinks if sink.name not in silent]
             self._app.sinks.apply(work.epoch, _changes(ran, loud))
-        except FencedError:
-            raise self._replaced(self._app.ledger.token()) from None
+        except (FencedError, FileNotFoundError):  # whoever has replaced us has also removed what we had staged
+            if (token := self._app.ledger.token()) > self.token:
+                raise self._replaced(token) from None
+            raise
         built = () if after.building is not None else self._app.built
         swapped = [name for name in built if name not in self._app.sinks]
         changes = _changes(ran, [view.name for view in line.plan.views])
@@ -302,8 +335,8 @@ class Instance:
     def _settle(self) -> None:
         """Once a commit says that nothing of the program before is needed, its views go."""
         if not self._settled and self._app.building is None:
-            store = self._app.store
-            store.drop([name for name in store.declared() if name not in self._app.versions])
+            store, views = self._app.store, {view.name for view in self._app.whole.plan.views}
+            store.drop([name for name in store.declared() if name not in views])
             self._settled = True
 
     def _progress(self, work: Work, line: Line, ran: Ran, seconds: float) -> Progress:

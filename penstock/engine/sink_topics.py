@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 
 from penstock.derive.topic_sinks import TopicSink
-from penstock.engine.versions import Written
+from penstock.engine.versions import Written, record_of, source_names
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.log import Log, TopicSettings
@@ -35,9 +35,9 @@ def check_beginning(log: Log, sinks: Collection[flow.Sink]) -> None:
 
 def check_going_on(log: Log, sinks: Collection[flow.Sink], written: Written) -> None:
     """Refuse sinks whose topic is no longer the one that they have written."""
-    ids = topic_ids(log, sinks)
+    known = log.topics()
     for sink in sinks:
-        if ids.get(sink.name) != written[sink.name]["topic"]:
+        if sink.topic not in known or log.topic(sink.topic).description.id != written[sink.name]["topic"]:
             raise DeclarationError(
                 f"{sink.place}: sink '{sink.name}': topic '{sink.topic}', which it has written, was dropped",
                 hint="have it written again from the beginning: penstock run --rebuild",
@@ -65,22 +65,24 @@ def check_columns(log: Log, plan: flow.Plan, schemas: Schemas) -> None:
 
 
 def open_sinks(log: Log, plan: flow.Plan, schemas: Schemas) -> dict[str, TopicSink]:
-    known, opened = log.topics(), {}
+    """Where each sink writes; topics that are missing are made."""
     for sink in plan.sinks:
-        there = sink.topic in known
-        topic = (
-            log.topic(sink.topic)
-            if there
-            else log.create_topic(sink.topic, parse_schema(schemas[sink.name]), settings=_settings(sink))
-        )
-        opened[sink.name] = TopicSink(topic, sink.node.shape.time)
-    return opened
+        if sink.topic not in log.topics():
+            log.create_topic(sink.topic, parse_schema(schemas[sink.name]), settings=_settings(sink))
+    return {sink.name: TopicSink(log.topic(sink.topic), _time(sink, schemas[sink.name])) for sink in plan.sinks}
 
 
-def topic_ids(log: Log, sinks: Collection[flow.Sink]) -> dict[str, str]:
-    """The ids of the topics that are there, by sink."""
-    known = log.topics()
-    return {sink.name: log.topic(sink.topic).description.id for sink in sinks if sink.topic in known}
+def _time(sink: flow.Sink, schema: pa.Schema) -> str | None:
+    """The column with the event time, unless a user's function has left it out."""
+    time = sink.node.shape.time
+    return time if time in schema.names else None
+
+
+def sink_records(log: Log, plan: flow.Plan) -> Written:
+    """What is to be remembered of each sink of a plan, as it was declared, with the topics that are there."""
+    names = source_names(plan) | {sink.topic for sink in plan.sinks}
+    ids = {name: log.topic(name).description.id for name in names & set(log.topics())}
+    return {sink.name: record_of(sink, ids.get(sink.topic), ids) for sink in plan.sinks}
 
 
 def _settings(sink: flow.Sink) -> TopicSettings:

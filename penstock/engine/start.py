@@ -28,19 +28,20 @@ from penstock.engine.line import Line, accounts_of
 from penstock.engine.planning import Input, first_cut
 from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
-from penstock.engine.sink_topics import check_columns, open_sinks
+from penstock.engine.sink_topics import check_columns, open_sinks, sink_records
 from penstock.engine.spark import session_for
 from penstock.engine.versions import (
     Difference,
+    TopicIds,
     Versions,
     Written,
     difference,
     fingerprints,
     goes_on,
     known_origins,
+    known_outputs,
     origins_document,
     part_of,
-    record_of,
     source_names,
     version,
 )
@@ -73,6 +74,7 @@ class Started:
     store: ViewStore
     producer: Producer
     sinks: TopicSinks
+    records: Written  # of all sinks, should they have written everything
     whole: Line  # what the app is when nothing is being built; its cut and states count only then
     main: Line
     building: Line | None
@@ -88,6 +90,11 @@ class Started:
         return self.producer.epoch
 
     @property
+    def seen(self) -> int:
+        """The last epoch of which anybody can have seen something, in the views or in the topics of sinks."""
+        return max(self.published, self.sinks.last_epoch())
+
+    @property
     def built(self) -> tuple[str, ...]:
         """The views and sinks that are being built."""
         return () if self.building is None else tuple(one.name for one in self.building.plan.outputs)
@@ -96,12 +103,15 @@ class Started:
     def silent(self) -> frozenset[str]:
         """Sinks that are being built only to have their state: their topics hold what they would write."""
         return frozenset(
-            name for name in self.written if name in self.built and self.written[name] == self._record(name)
+            name for name in self.built if name in self.records and self.written.get(name) == self.records[name]
         )
 
-    def _record(self, name: str) -> Mapping[str, str] | None:
-        """What would be remembered of a sink now; None for a view."""
-        return record_of(self.sinks.topic_id(name), self.versions[name]) if name in self.sinks else None
+    @property
+    def topics(self) -> TopicIds:
+        return {name: one["topic"] for name, one in self.records.items()}
+
+    def topics_of(self, line: Line) -> TopicIds:
+        return {sink.name: self.topics[sink.name] for sink in line.plan.sinks}
 
     def versions_of(self, line: Line) -> Versions:
         return {one.name: self.versions[one.name] for one in line.plan.outputs}
@@ -139,11 +149,15 @@ class Started:
         return {
             **document,
             "outputs": {**self.carried.outputs, **self.versions_of(self.main)},
-            "written": {**self.written, **{sink.name: self._record(sink.name) for sink in self.main.plan.sinks}},
+            "written": {**self.written, **{sink.name: self.records[sink.name] for sink in self.main.plan.sinks}},
             "origins": self.origins,
             "building": None
             if self.building is None
-            else {**self.building.to_document(), "outputs": self.versions_of(self.building)},
+            else {
+                **self.building.to_document(),
+                "outputs": self.versions_of(self.building),
+                "topics": self.topics_of(self.building),
+            },
         }
 
 
@@ -156,7 +170,7 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     3. Finish a restore that was begun.
     4. Go on with what the last commit left, as far as this plan still means the same; build the rest again.
     """
-    plan = narrowed(plan)
+    declared, plan = plan, narrowed(plan)
     directory = app_directory(log.path, plan.app)
     partitions = (
         settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism
@@ -166,7 +180,7 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     engine = Engine(session, plan, inputs, Home(log.path, directory, partitions))
     check_built(engine, session, plan)  # 1
     check_columns(log, plan, engine.built().outputs)
-    if (refused := forecast_on(log, plan, rebuild=rebuild).refused) is not None:
+    if (refused := forecast_on(log, declared, rebuild=rebuild).refused) is not None:
         raise refused
     ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=now)
     inputs |= open_inputs(log, plan)
@@ -179,8 +193,21 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     try:
         published = store.take_over(plan.app, producer.epoch)
         whole = Line(engine, plan, inputs, first_cut(inputs, now), {}, {}, {})
+        records = sink_records(log, declared)
         app = Started(
-            ledger, store, producer, sinks, whole, whole, None, Carried(), {}, {}, ledger.last_epoch(), published
+            ledger,
+            store,
+            producer,
+            sinks,
+            records,
+            whole=whole,
+            main=whole,
+            building=None,
+            carried=Carried(),
+            versions={},
+            origins={},
+            epoch=ledger.last_epoch(),
+            published=published,
         )
         return _gone_on(_checked(app, rebuild=rebuild), rebuild=rebuild)  # 4
     except BaseException:
@@ -213,8 +240,9 @@ def _gone_on(app: Started, *, rebuild: bool) -> Started:
     app = replace(app, origins={**origins, **known_origins(last.document, ids)})
     shown = {name: table.version for name, table in app.store.declared().items()}
     # A version that was swapped in by an epoch that is not committed is not what the state belongs to.
-    written = last.document["written"]
-    known = {name: one for name, one in last.document["outputs"].items() if name in written or shown.get(name) == one}
+    pending = app.ledger.pending_plan()
+    known, written = known_outputs(last.document, None if pending is None else pending.document)
+    known = {name: one for name, one in known.items() if name in written or shown.get(name) == one}
     differs = difference(declared, known, rebuild=rebuild)
     half_built = None if rebuild else _half_built(app, last, declared, differs)
     begun = {name: version(declared[name], last.epoch) for name in differs.built}
@@ -240,7 +268,7 @@ def _half_built(
 ) -> Mapping[str, Any] | None:
     """What the last instance has left of the views to build, if it is what is wanted, and its rows are there."""
     found: Mapping[str, Any] | None = last.document["building"]
-    if found is None or not goes_on(found, declared, differs.built):
+    if found is None or not goes_on(found, declared, differs.built, app.topics):
         return None
     hidden, shown = app.store.declared(building=True), app.store.declared()
     wanted = {view.name: found["outputs"][view.name] for view in app.whole.plan.views if view.name in found["outputs"]}
@@ -251,7 +279,8 @@ def _half_built(
 def _declare(app: Started, last: Commit, differs: Difference) -> None:
     """Have the tables of this program's views; what neither it nor the last one knows is the rest of an older one."""
     there = {*app.store.declared(), *app.store.declared(building=True)}
-    app.store.drop(sorted(there - set(app.versions) - set(last.document["outputs"])))
+    views = {view.name for view in app.whole.plan.views}
+    app.store.drop(sorted(there - views - set(last.document["outputs"])))
     app.store.declare(_tables(app, differs.kept))
     app.store.declare(_tables(app, differs.built), building=True)
 

@@ -6,7 +6,7 @@ view, built a second time, is never taken for the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ from penstock.flow.fingerprint import fingerprint
 
 Fingerprints = Mapping[str, str]
 Versions = Mapping[str, str]
-Written = Mapping[str, Mapping[str, str]]
-"""Of each sink that has written all that the app has read: the id of its `topic`, and its `fingerprint`."""
+TopicIds = Mapping[str, str]
+"""The id of the topic that each sink writes."""
+
+Written = Mapping[str, Any]
+"""Of each sink that has written all that the app has read: what it says, where, and of what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +67,52 @@ def difference(declared: Fingerprints, stored: Versions, *, rebuild: bool = Fals
     )
 
 
-def goes_on(half_built: Mapping[str, Any] | None, declared: Fingerprints, built: tuple[str, ...]) -> bool:
-    """Whether what an earlier instance has begun to build is what this program wants built."""
-    if half_built is None:
+def goes_on(
+    half_built: Mapping[str, Any] | None, declared: Fingerprints, built: tuple[str, ...], topics: TopicIds
+) -> bool:
+    """Whether what an earlier instance has begun to build is what this program wants built, into the same topics."""
+    if half_built is None or not same_topics(half_built, built, topics):
         return False
     outputs: Versions = half_built["outputs"]
     return set(outputs) == set(built) and all(fingerprint_of(one) == declared[name] for name, one in outputs.items())
 
 
-def can_run(planned: Mapping[str, Any], versions: Versions, *, building: bool) -> bool:
-    """Whether a line of these outputs can run the epoch of a plan's document as it stands.
+def can_run(planned: Mapping[str, Any], versions: Versions, topics: TopicIds, *, building: bool) -> bool:
+    """Whether a line of these outputs can run the epoch of a plan's document as it stands, with these topics of sinks.
 
     Those that are kept are among the plan's; those that are being built are all that it is about.
     """
-    if planned["building"] != building:
+    if planned["building"] != building or not same_topics(planned, versions, topics):
         return False
     outputs: Versions = planned["outputs"]
     return outputs == versions if building else versions.items() <= outputs.items()
 
 
-def record_of(topic_id: str, version_: str) -> Mapping[str, str]:
-    """What is remembered of a sink that has written all that the app has read."""
-    return {"topic": topic_id, "fingerprint": str(fingerprint_of(version_))}
+def same_topics(stored: Mapping[str, Any], outputs: Collection[str], topics: TopicIds) -> bool:
+    """Whether sinks among these outputs still have the topics that a stored document names."""
+    return all(topics.get(name) == id_ for name, id_ in stored["topics"].items() if name in outputs)
+
+
+def known_outputs(document: Mapping[str, Any], planned: Mapping[str, Any] | None) -> tuple[Versions, Written]:
+    """The outputs that a commit knows, and its sinks, as far as they are part of an epoch that was planned after it.
+
+    A program without some of them may have planned it: perhaps the others have it already, and these never will.
+    """
+    outputs: Versions = document["outputs"]
+    written: Written = document["written"]
+    if planned is None or planned["building"]:
+        return outputs, written
+    known = {name: one for name, one in outputs.items() if planned["outputs"].get(name) == one}
+    return known, {name: one for name, one in written.items() if name in known or name not in outputs}
+
+
+def record_of(sink: flow.Sink, topic_id: str | None, ids: Mapping[str, str]) -> Mapping[str, Any]:
+    """What is remembered of a sink that has written all that the app has read; `ids` are those of topics.
+
+    What it says is as it was declared: other views may change how its answer is worked out, and not the answer.
+    """
+    inputs = sorted(source_names(flow.Plan("", (sink,))))
+    return {"topic": topic_id, "says": fingerprint(sink.node), "inputs": {name: ids.get(name) for name in inputs}}
 
 
 def part_of(plan: flow.Plan, outputs: tuple[str, ...]) -> flow.Plan:

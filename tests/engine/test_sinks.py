@@ -14,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.derive import topic_sinks
 from penstock.derive.store import ViewStore
+from penstock.engine.ledger import Ledger, instance_name
+from penstock.engine.savepoints import Savepoints
+from penstock.engine.view_copies import StoredViews
 from penstock.errors import DeclarationError, FencedError, RowError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
 from penstock.testing import Crash, Rig
-from tests.engine.app_world import another_instance, asked, event, events_of, run_out, shown, some_events
+from tests.engine.app_world import SCHEMA, another_instance, asked, event, events_of, run_out, shown, some_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,13 +201,13 @@ def test_an_epoch_that_crashes_is_written_once(rig: Rig, step: Any) -> None:
     goes_on_right(rig)
 
 
+def dies(*_: object, **__: object) -> None:
+    raise Crash
+
+
 @contextmanager
 def views_that_die() -> Iterator[None]:
     """Let an epoch die when its sinks are written and its views are not."""
-
-    def dies(*_: object, **__: object) -> None:
-        raise Crash
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ViewStore, "apply", dies)
         with pytest.raises(Crash):
@@ -245,20 +249,27 @@ def test_an_instance_that_was_replaced_writes_nothing_more(rig: Rig, spark: Spar
     assert_right(rig)
 
 
-def test_an_instance_that_is_replaced_while_it_publishes_is_refused_by_the_log(rig: Rig, spark: SparkSession) -> None:
+@pytest.mark.parametrize("sinks", [True, False])
+def test_an_instance_that_is_replaced_while_it_publishes_is_refused_by_the_log(
+    rig: Rig, spark: SparkSession, sinks: bool
+) -> None:
     rig.append("events", some_events(ROWS, 4))
+    written = rig.topic("large").ends()
     first = rig._instance
     assert first is not None
 
     def replaced(step: str) -> None:
         if step == "run":
-            with another_instance(rig, spark) as second:
+            with another_instance(rig, spark, program() if sinks else program(minimum=None, totals=False)) as second:
                 run_out(second.step)
 
     first._reached = replaced
     with pytest.raises(FencedError, match="was replaced by instance"):
         first.step()
-    assert_right(rig)
+    if sinks:
+        assert_right(rig)
+    else:
+        assert rig.topic("large").ends() == written
 
 
 Happening = tuple[str, int]
@@ -484,6 +495,208 @@ def test_an_app_that_is_begun_again_in_an_empty_folder_writes_everything(rig: Ri
     rig.restart(program())
     rig.run()
     goes_on_right(rig)
+
+
+def test_an_output_that_comes_back_after_an_epoch_without_it_writes_nothing_twice(rig: Rig) -> None:
+    """The epoch is in the topics, and not in what comes back: that is built again."""
+    without = ps.App("shop", settings=SMALL)
+    events = events_of(without)
+    without.sink("large", events.where("amount >= 5").select("id", "amount", "at"), partitions=2)
+    without.sink("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), topic="kinds")
+    rig.restart(without)
+    crashed_between(rig)
+    rig.restart(program())
+    rig.run()
+    assert_right(rig)
+    goes_on_right(rig)
+    sums = asked(rig.log, "select kind, sum(amount) as amount from events group by kind")
+    assert shown(rig.view("sums")) == shown(sums)
+
+
+def test_a_sink_that_comes_back_after_an_epoch_without_it_is_refused(rig: Rig) -> None:
+    rig.restart(program(totals=False))
+    with views_that_die():
+        rig.append("events", some_events(ROWS, 6))
+        rig.step()
+    assert "sink 'totals': it is new or has changed" in refused(rig, program()).message
+
+
+def test_a_view_behind_the_same_join_does_not_change_a_sink(spark: SparkSession) -> None:
+    def joined(*, view: bool) -> ps.App:
+        app = ps.App("shop", settings=SMALL)
+        people = app.table("people", schema="id long, name string, city string", key="id")
+        both = people.join(app.table("jobs", schema="id long, job string", key="id"), on="id")
+        app.sink("workers", both.where("name > 'a'").select("id", "name", "job"))
+        if view:
+            app.view("cities", both.select("id", "city"))
+        return app
+
+    with Rig(joined(view=False), spark=spark) as rig:
+        rig.append("people", [{"id": 1, "name": "Eve", "city": "Ulm"}])
+        rig.append("people", [{"id": 2, "name": "eve", "city": "Ulm"}])
+        rig.append("jobs", [{"id": 1, "job": "baker"}, {"id": 2, "job": "smith"}])
+        rig.run()
+        for view in (True, False):
+            rig.restart(joined(view=view))
+            rig.run()
+            assert [row["id"] for row in rig.rows("workers")] == [2]
+        rig.append("people", [{"id": 3, "name": "fay", "city": "Bonn"}])
+        rig.append("jobs", [{"id": 3, "job": "cook"}])
+        rig.run()
+        assert [row["id"] for row in rig.rows("workers")] == [2, 3]
+
+
+def test_a_view_that_becomes_a_sink_is_no_view_any_more(spark: SparkSession) -> None:
+    def totals(declare: str) -> ps.App:
+        app = ps.App("shop", settings=SMALL)
+        getattr(app, declare)("totals", events_of(app).group_by("kind").agg(events="count(*)"))
+        return app
+
+    with Rig(totals("view"), spark=spark) as rig:
+        rig.append("events", some_events(0, 3))
+        rig.run()
+        rig.restart(totals("sink"))
+        rig.run()
+        assert len(rig.rows("totals")) == 3
+        with pytest.raises(DeclarationError, match="totals"):
+            rig.view("totals")
+
+
+def test_an_input_that_was_made_again_is_not_taken_for_what_was_written(rig: Rig, spark: SparkSession) -> None:
+    settings = rig.topic("events").settings
+    rig._stop()
+    rig.log.drop_topic("events")
+    rig.log.create_topic("events", SCHEMA, settings=settings)
+    rig.append("events", some_events(50, 20))
+    with pytest.raises(DeclarationError, match="sink 'large': it is new or has changed"):
+        rebuilding(rig, spark, program())
+    rig.log.drop_topic("large")
+    rig.log.drop_topic("kinds")
+    rebuilding(rig, spark, program())
+    assert_right(rig)
+
+
+# -- topics that are dropped meanwhile --------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_dropped_while_its_sink_is_being_built_is_written_from_the_beginning(rig: Rig) -> None:
+    rig.restart(program(more=True))
+    rig.step()
+    rig._stop()
+    rig.log.drop_topic("notes")
+    rig.restart(program(more=True))
+    rig.run()
+    assert sorted(row["id"] for row in rig.rows("notes")) == list(range(ROWS))
+    goes_on_right(rig)
+
+
+def test_a_topic_that_is_dropped_while_everything_is_built_again_is_written_again(
+    rig: Rig, spark: SparkSession
+) -> None:
+    rig._stop()
+    with pytest.raises(Crash):
+        rebuilding(rig, spark, program(), crashing("commit", 1))
+    rig.log.drop_topic("large")
+    rig.restart(program())
+    rig.run()
+    assert_right(rig)
+    goes_on_right(rig)
+
+
+def test_a_topic_that_is_dropped_before_its_first_epoch_is_committed_is_written_again(spark: SparkSession) -> None:
+    with Rig(program(), spark=spark) as rig:
+        rig.append("events", some_events(0, 8))
+        with views_that_die():
+            rig.step()
+        rig._stop()
+        rig.log.drop_topic("large")
+        rig.log.drop_topic("kinds")
+        rig.restart(program())
+        rig.run()
+        goes_on_right(rig)
+
+
+# -- savepoints -------------------------------------------------------------------------------------------------------
+
+
+def savepoints(rig: Rig) -> Savepoints:
+    directory = rig.views_path.parent
+    return Savepoints(Ledger(directory), StoredViews(directory, rig.app.name))
+
+
+def restore(rig: Rig, name: str) -> None:
+    rig._stop()
+    savepoints(rig).restore(name, lambda: rig.log.producer(instance_name("shop")).epoch, restored_at=2)
+
+
+def test_after_a_restore_what_comes_behind_the_savepoint_is_written_again(rig: Rig) -> None:
+    savepoints(rig).create("before", created=1)
+    rig.append("events", some_events(ROWS, 4))
+    rig.run()
+    restore(rig, "before")
+    rig.restart()
+    rig.run()
+    written = Counter(row["id"] for row in rig.rows("large"))
+    assert written == {number: 1 + (number >= ROWS) for number in range(5, ROWS + 4)}
+    assert shown(table(rig, "kinds", "kind")) == shown(asked(rig.log, TOTALS))
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_sink_that_a_restored_savepoint_does_not_know_is_refused(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    savepoints(rig).create("before", created=1)
+    rig.restart(program(more=True))
+    rig.run()
+    if not finished:
+        monkeypatch.setattr(Savepoints, "_finish", dies)
+        with pytest.raises(Crash):
+            restore(rig, "before")
+        monkeypatch.undo()
+    else:
+        restore(rig, "before")
+    assert "sink 'notes': it is new or has changed" in refused(rig, program(more=True)).message
+    rig.restart(program())
+    rig.run()
+    goes_on_right(rig)
+
+
+# -- more than fits ---------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_with_more_than_fits_into_a_transaction_is_cut_smaller(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(topic_sinks, "MOST_BYTES", 250)
+    rig.append("events", some_events(ROWS, 30))
+    rig.run()
+    assert_right(rig)
+    assert "epochs are too large for its sinks" in caplog.text
+    monkeypatch.setattr(topic_sinks, "MOST_BYTES", 1)
+    rig.append("events", some_events(60, 1))
+    with pytest.raises(RowError, match="sinks large, totals: the rows of epoch") as error:
+        rig.run()
+    assert "fewer columns" in str(error.value.hint)
+
+
+def test_rows_of_very_different_sizes_fit_into_frames(spark: SparkSession, tmp_path: Path) -> None:
+    app = ps.App("shop", settings=AppSettings(state_partitions=2))
+    app.sink("copies", events_of(app).select("id", "note"))
+    with Log(tmp_path / "log") as log:
+        log.create_topic("copies", "id long, note string", settings=TopicSettings(max_batch_bytes=100_000))
+    with Rig(app, spark=spark, folder=tmp_path / "log") as rig:
+        rig.append("events", [event(one, 0, note="long" * 5_000 if one < 9 else "short") for one in range(2_000)])
+        rig.run()
+        assert len(rig.rows("copies")) == 2_000
+
+
+def test_a_function_may_leave_out_the_time(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=SMALL)
+    app.sink("timeless", events_of(app).map(lambda rows: rows.drop("at")))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", some_events(0, 3))
+        rig.run()
+        assert len(rig.rows("timeless")) == 3
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -41,12 +41,14 @@ def test_the_same_view_built_a_second_time_is_another_version() -> None:
 
 
 def test_what_was_begun_goes_on_only_for_the_same_views() -> None:
-    half = {"outputs": {"a": version("one", 3), "b": version("two", 3)}}
+    half = {"outputs": {"a": version("one", 3), "b": version("two", 3)}, "topics": {"b": "id"}}
+    topics = {"b": "id"}
     declared = {"a": "one", "b": "two", "c": "one"}
-    assert goes_on(half, declared, ("a", "b"))
-    assert not goes_on(half, declared, ("a", "b", "c"))
-    assert not goes_on(half, declared | {"b": "three"}, ("a", "b"))
-    assert not goes_on(None, declared, ("a",))
+    assert goes_on(half, declared, ("a", "b"), topics)
+    assert not goes_on(half, declared, ("a", "b", "c"), topics)
+    assert not goes_on(half, declared | {"b": "three"}, ("a", "b"), topics)
+    assert not goes_on(half, declared, ("a", "b"), {"b": "another"})
+    assert not goes_on(None, declared, ("a",), topics)
 
 
 def test_a_program_says_what_it_reads() -> None:

@@ -21,7 +21,7 @@ from penstock.engine.build.graph import (
     weight_of,
 )
 from penstock.engine.build.windows import last_moment, longest_lateness, moment
-from penstock.engine.operators.contract import EVENTS, LAST, MOMENT, ROW_HASH, WEIGHT
+from penstock.engine.operators.contract import DEADLINE, EVENTS, MOMENT, ROW_HASH, WEIGHT
 from penstock.engine.operators.first import First
 from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
@@ -138,7 +138,7 @@ def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     rows = rows.select(
         *map(quoted, [*names, *place]),
         at.alias(MOMENT),
-        (F.lit(NEVER) if late is None else last_moment(at, late)).alias(LAST),
+        (F.lit(NEVER) if late is None else last_moment(at, late)).alias(DEADLINE),
         row_hash(rows, by).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
         *([EVENTS] if EVENTS in rows.columns else []),

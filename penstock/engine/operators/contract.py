@@ -25,7 +25,7 @@ HASH = "_h1"
 SECOND_HASH = "_h2"
 ROW_HASH = "_row"  # of a whole row, where the rows of groups are kept
 MOMENT = "_time"  # the event time in microseconds
-LAST = "_last"  # the watermark at which an event is too late
+DEADLINE = "_deadline"  # the watermark at which an event is too late
 # How many events count here for the books: one that is in several windows counts in its last one, and one that has met
 # state before does not count again. Where it is missing, each row counts as often as it was added.
 EVENTS = "_events"

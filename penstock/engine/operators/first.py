@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import LAST, MOMENT, Outcome, Times, hashes_of, on_time, weighted
+from penstock.engine.operators.contract import DEADLINE, MOMENT, Outcome, Times, hashes_of, on_time, weighted
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, missing
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
@@ -47,7 +47,7 @@ class First:
         return None if self.within is None else integers(rows, MOMENT) + self.within + self.keep_after
 
     def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        late = integers(changes, LAST) <= times.before
+        late = integers(changes, DEADLINE) <= times.before
         changes, counts = on_time(changes, late)
         part = members(changes, hashes_of(changes)[0])
         before = arrangement.of_orders(distinct(part.order))

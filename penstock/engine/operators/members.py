@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import EVENTS, HASH, LAST, ROW_HASH, SECOND_HASH, keyed, run_schema
+from penstock.engine.operators.contract import DEADLINE, EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
 from penstock.engine.operators.segments import segments
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
@@ -23,7 +23,7 @@ OWN = (ORDER, ID, SECOND_HASH, COUNT)
 
 
 def members_schema(changes: pa.Schema) -> pa.Schema:
-    return run_schema(changes, {}, (HASH, ROW_HASH, EVENTS, LAST))
+    return run_schema(changes, {}, (HASH, ROW_HASH, EVENTS, DEADLINE))
 
 
 def members(changes: pa.RecordBatch, order: Hashes) -> Run:

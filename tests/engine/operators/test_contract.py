@@ -13,6 +13,7 @@ import pytest
 
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import (
+    DEADLINE,
     EVENTS,
     HASH,
     MOMENT,
@@ -76,7 +77,7 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     ),
     "nothing": (pa.null(), [None]),
 }
-NUMBERS = ["sum", START, END, LAST, MOMENT, OFFSET, COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH]
+NUMBERS = ["sum", START, END, LAST, MOMENT, DEADLINE, OFFSET, COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH]
 
 
 SCHEMA = pa.schema(
@@ -87,7 +88,7 @@ SCHEMA = pa.schema(
 def row(key: int, number: int) -> Row:
     """A row with a value of every type, which belong to its key."""
     values = {name: values[key % len(values)] for name, (_, values) in TYPES.items()}
-    times = {START: 0, END: 10, LAST: 9, MOMENT: number}
+    times = {START: 0, END: 10, LAST: 9, MOMENT: number, DEADLINE: 1_000}
     whole = {**values, "key": key, "sum": 1, OFFSET: number, COUNT: 1, EVENTS: 1, **times}
     return {**hashed(whole, Way(), key), ROW_HASH: hash_of(3, key, number)}
 
@@ -133,7 +134,7 @@ def test_a_repeated_step_gives_and_keeps_the_same_in_whatever_order_rows_come(na
 
 def test_late_rows_are_counted_and_left_out() -> None:
     changes = pa.RecordBatch.from_pydict({"at": pa.array([1, 2, 3]), EVENTS: pa.array([5, 6, 7])})
-    kept, counts = on_time(changes, integers(changes, "at") < 3, integers(changes, EVENTS))
+    kept, counts = on_time(changes, integers(changes, "at") < 3)
     assert kept.column("at").to_pylist() == [3]
     assert counts == {"events": 18, "late": 11, "late_groups": 2}
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, ROW_HASH, SECOND_HASH
+from penstock.engine.operators.contract import DEADLINE, EVENTS, HASH, MOMENT, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.first import First
 from penstock.engine.state.arrangement import WEIGHT as COUNT
 from tests.engine.operators.evaluating import counted
@@ -33,21 +33,26 @@ from tests.engine.operators.stepping import (
 SCHEMA = pa.schema(
     [
         ("key", pa.string()),
-        *((name, pa.int64()) for name in ("value", "place", MOMENT, COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH)),
+        *(
+            (name, pa.int64())
+            for name in ("value", "place", MOMENT, DEADLINE, COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH)
+        ),
     ]
 )
 COLUMNS = ["key", "value", "place", MOMENT]
+NEVER = 2**63 - 1
 withins = st.sampled_from([None, 1, 7, 20])
 keeps = st.sampled_from([0, 10, 100])
 
 
-def rows(events: Iterable[Event], way: Way) -> list[Row]:
+def rows(events: Iterable[Event], way: Way, keep: int | None) -> list[Row]:
     given_ = [
         {
             "key": event.key,
             "value": event.value,
             "place": event.number,
             MOMENT: event.time,
+            DEADLINE: NEVER if keep is None else event.time + keep,
             COUNT: event.weight,
             EVENTS: 1,
         }
@@ -60,7 +65,7 @@ def run(epochs: Sequence[Epoch], way: Way, within: int | None, keep: int, *, gro
     operator = First("rows", within, keep, ("place",), grows)
     with stepping(operator, SCHEMA, COLUMNS, way) as stepper:
         for epoch in epochs:
-            stepper.add_up(stepper.step(rows(epoch.events, way), epoch.watermark))
+            stepper.add_up(stepper.step(rows(epoch.events, way, keep if within else None), epoch.watermark))
     return stepper
 
 
