@@ -226,8 +226,8 @@ class Distinct:
     """The first row, by event time, of those that agree in `columns`; `within`: of each burst of them.
 
     A row is left out if another one with the same values has happened less than `within` before it (ever, where
-    `within` is None). `behind` says which rows come too late for what lies behind, and so do not count here either:
-    one of them could take the place of another row, and would then itself be nowhere.
+    `within` is None). `late` says which rows come too late: for what lies behind, or else to belong to a burst. The
+    first kind could take the place of another row, and would then itself be nowhere. None: they never do.
     """
 
     input: Node = field(hash=False)
@@ -235,7 +235,7 @@ class Distinct:
     within: int | None
     shape: Shape
     place: Place = field(compare=False)
-    behind: Lateness | None = None
+    late: Lateness | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from penstock.flow.names import check_columns
 from penstock.flow.place import Declaring
 from penstock.flow.plan import Distinct, Emit, How, Late, Latest, Shape, Ties, Window
 from penstock.flow.rows import Rows, other_rows, top
-from penstock.flow.timed import windowed
+from penstock.flow.timed import in_time, lateness_of_bursts, windowed
 from penstock.flow.windows import microseconds
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ class Stream(Rows):
             if length == 0:
                 raise DeclarationError(f"within must be more than nothing; found {within!r}")
             unique = replace(shape, key=chosen if length is None else None, retracts=True)
-            return Stream(Distinct(self.node, chosen, length, unique, place))
+            if length is None:
+                return Stream(Distinct(self.node, chosen, length, unique, place))
+            late = lateness_of_bursts(self.node)
+            return Stream(Distinct(in_time(self.node, late), chosen, length, unique, place, late))
 
     def window(
         self, window: Window, *, emit: Emit = "final", late: Late = "correct", keep: str | None = None

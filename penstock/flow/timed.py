@@ -11,18 +11,23 @@ from penstock.flow.plan import (
     Aggregate,
     AsOfJoin,
     Changelog,
+    Changes,
     Distinct,
     Emit,
+    Hopping,
     Join,
     Late,
     Lateness,
+    Latest,
     Map,
     Node,
     Select,
     Session,
     Sliding,
     TimedJoin,
+    Top,
     Topic,
+    Tumbling,
     Union,
     Where,
     Window,
@@ -33,13 +38,16 @@ from penstock.flow.plan import (
 from penstock.flow.windows import windowing
 from penstock.units import format_duration
 
+# How long after the watermark bursts are remembered.
+BURSTS_KEPT = 3_600_000_000
+
 
 def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | None) -> Windowed:
     """What `.window(...)` gives, where the rows have a time by which windows can end."""
     checked = windowing(window, emit, late, keep)
     check_watermark(node, "windows need")
     checked = _keeping_what_is_corrected(node, checked, given=keep)
-    return Windowed(in_time(node, _lateness(checked.keep, checked.window, node)), checked)
+    return Windowed(in_time(node, _lateness(checked.keep, _first_to_end(checked.window), node)), checked)
 
 
 def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
@@ -75,6 +83,18 @@ def lateness(node: TimedJoin | AsOfJoin | Aggregate, number: int = 0) -> Latenes
             return _lateness(node.windowing.keep, node.windowing.window, node.input)
 
 
+def lateness_of_bursts(node: Node) -> Lateness:
+    """When an event is too late to belong to a burst: an hour after its time, or as long as rows may be corrected."""
+    return _lateness(max(BURSTS_KEPT, corrected_for(node)), None, node)
+
+
+def _first_to_end(window: Window) -> Window:
+    """Windows that end when the first one ends of those that an event is in: not all of which may take it any more."""
+    if not isinstance(window, Hopping):
+        return window
+    return Tumbling(window.every, (window.offset + window.size) % window.every, window.zone)
+
+
 def _lateness(keep: int, window: Window | None, *inputs_: Node) -> Lateness:
     topics = {name for node in inputs_ for name in timed_sources(node)}
     delay = max(map(delayed_by, inputs_)) + isinstance(window, Sliding)
@@ -103,8 +123,8 @@ def _with_inputs(node: Node, bounded: Callable[[Node], Node], bound: Lateness) -
             same = all(new is old for new, old in zip(branches, node.inputs, strict=True))
             return node if same else replace(node, inputs=branches)
         case Distinct():
-            return replace(node, input=bounded(node.input), behind=bound)
-        case Where() | Select() | Map():
+            return replace(node, input=bounded(node.input), late=bound)
+        case Where() | Select() | Map() | Latest() | Top() | Changes():
             given = bounded(node.input)
             return node if given is node.input else replace(node, input=given)
         case _:

@@ -136,8 +136,8 @@ class Needs:
 
 
 def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
-    if isinstance(node, flow.Distinct) and node.behind is not None:
-        return StateOf(name, node, clock_of(node), number, node.behind.delay)
+    if isinstance(node, flow.Distinct) and node.late is not None:
+        return StateOf(name, node, clock_of(node), number, node.late.delay)
     delay = max(map(delayed_by, timed_inputs(node)), default=0)
     if isinstance(node, flow.Aggregate) and node.windowing and isinstance(node.windowing.window, flow.Sliding):
         delay += 1  # the end is part of such a window: it is over a moment later
@@ -146,7 +146,7 @@ def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
 
 def clock_of(node: flow.Node) -> tuple[str, ...]:
     """The topics whose watermark is the time of a node: its own, or those of what it goes by."""
-    return node.behind.topics if isinstance(node, flow.Distinct) and node.behind is not None else timed_sources(node)
+    return node.late.topics if isinstance(node, flow.Distinct) and node.late is not None else timed_sources(node)
 
 
 def _given(changes: DataFrame) -> pa.Schema:

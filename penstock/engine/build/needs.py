@@ -110,7 +110,7 @@ def _forgets_by_time(node: flow.Node) -> bool:
         case flow.Aggregate():
             return node.windowing is not None
         case flow.Distinct():
-            return node.within is not None or node.behind is not None
+            return node.late is not None
         case flow.Top():
             return window_end(node.input, node.per) is not None
         case flow.TimedJoin():

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.engine.build import rows as stateless
 from penstock.engine.build.graph import ORIGIN, Graph, Needs, StateOf, columns_of_rows, hashable, quoted
 from penstock.engine.build.sources import source
-from penstock.engine.build.tables import lateness_of
 from penstock.engine.build.windows import last_moment, moment
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.arrangement import GONE
@@ -95,11 +94,11 @@ def _evaluating(rows: DataFrame) -> DataFrame:
 
 def _lateness(node: flow.Node, number: int) -> flow.Lateness:
     """When events that reach this input of a node are too late."""
-    found = lateness_of(node) if isinstance(node, flow.Distinct) else None
-    if found is None:
-        assert isinstance(node, flow.TimedJoin | flow.AsOfJoin | flow.Aggregate)
-        found = lateness(node, number)
-    return found
+    if isinstance(node, flow.Distinct):
+        assert node.late is not None
+        return node.late
+    assert isinstance(node, flow.TimedJoin | flow.AsOfJoin | flow.Aggregate)
+    return lateness(node, number)
 
 
 def needs_everything(plan: flow.Plan) -> Needs:

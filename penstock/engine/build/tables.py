@@ -30,8 +30,6 @@ from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.timed import corrected_for, window_end
 
-# How long after the watermark a row can still change which one of its kind was first.
-DISTINCT_KEEP = 3_600_000_000
 # A watermark that does not come.
 NEVER = 2**63 - 1
 # A ranking without groups has one, which all rows are in.
@@ -134,7 +132,7 @@ def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
     names, by = columns_of_rows(rows), list(node.columns)
-    late, at = lateness_of(node), moment(node.input.shape)
+    late, at = node.late, moment(node.input.shape)
     rows = rows.select(
         *map(quoted, [*names, *place]),
         at.alias(MOMENT),
@@ -149,13 +147,6 @@ def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
     operator = First(graph.state_name(node, "rows"), node.within, keep_after, tuple(place), grows=not _retracts(node))
     columns = [one for one in arrow_schema(keyed.schema) if one.name in (*names, *place)]
     return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
-
-
-def lateness_of(node: flow.Distinct) -> flow.Lateness | None:
-    """When an event comes too late to count: for what lies behind, or else for its burst. None: never."""
-    if node.behind is not None or node.within is None:
-        return node.behind
-    return flow.Lateness(DISTINCT_KEEP, None, (), 0)
 
 
 def _retracts(node: flow.Node) -> bool:
