@@ -12,7 +12,7 @@ from penstock.engine.epochs import Commit
 from penstock.engine.inputs import check_inputs
 from penstock.engine.ledger import APP_NAME, Ledger
 from penstock.engine.savepoints import load_savepoint
-from penstock.engine.sink_topics import check_beginning, check_going_on, sink_records
+from penstock.engine.sink_topics import check_beginning, check_going_on, sink_records, sinks_producer
 from penstock.engine.versions import (
     Difference,
     TopicIds,
@@ -28,6 +28,7 @@ from penstock.engine.versions import (
     source_names,
     version,
 )
+from penstock.engine.view_copies import StoredViews
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.narrow import narrowed
@@ -62,7 +63,7 @@ def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast
     declared, plan = plan, narrowed(plan)
     directory = app_directory(log.path, plan.app)
     ledger = Ledger(directory) if (directory / APP_NAME).exists() else None
-    last, planned = (None, None) if ledger is None else _left(ledger)
+    last, planned = (None, None) if ledger is None else _left(ledger, log)
     known, written = ({}, {}) if last is None else known_outputs(last.document, planned)
     said = fingerprints(plan)
     found = Forecast(last is None, difference(said, known, rebuild=rebuild))
@@ -83,12 +84,17 @@ def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast
         return replace(found, refused=error)
 
 
-def _left(ledger: Ledger) -> tuple[Commit | None, Mapping[str, Any] | None]:
-    """What the last instance has left: the commit to go on from, and the plan of an epoch that is not committed."""
+def _left(ledger: Ledger, log: Log) -> tuple[Commit | None, Mapping[str, Any] | None]:
+    """What the last instance has left: the commit to go on from, and the plan of an epoch that is not committed.
+
+    The plan counts if anybody can have seen something of its epoch.
+    """
     pending = ledger.pending_plan()
     if pending is not None and pending.restores is not None:
         return replace(load_savepoint(ledger, pending.restores).commit, epoch=pending.epoch), None
-    return ledger.last_commit(), None if pending is None else pending.document
+    published = StoredViews(ledger.directory, ledger.app).epoch() or 0
+    seen = max(published, log.last_transaction(sinks_producer(ledger)))
+    return ledger.last_commit(), pending.document if pending is not None and seen >= pending.epoch else None
 
 
 def _compared(

@@ -174,28 +174,23 @@ class Instance:
 
     def _planned(self) -> tuple[Line, EpochPlan] | None:
         """What to do next, on disk: an epoch that was not committed, or a new one. None if nothing is to do."""
-        pending = self._app.ledger.pending_plan()
-        line = None if pending is None else self._line_of(pending)
-        if pending is not None and line is not None:
-            return line, pending
-        if self._app.seen > self._app.epoch:
-            # Views or sinks hold an epoch of a program that is gone. Nothing can come of it; its number is used up.
-            main = self._app.main
-            sources = {name: replace(one, starts=one.ends) for name, one in main.cut.sources.items()}
-            return main, self._stored(main, replace(main.cut, sources=sources), main.times)
-        return self._new_plan()
-
-    def _line_of(self, pending: EpochPlan) -> Line | None:
-        """Who can run a plan as it stands: those of its outputs that this program has in the same form."""
+        app, pending = self._app, self._app.ledger.pending_plan()
+        if pending is None:
+            return self._new_plan()
         building = pending.document["building"]
-        line = self._app.building if building else self._app.main
-        if line is None or not can_run(
-            pending.document, self._app.versions_of(line), self._app.topics, building=building
-        ):
-            return None
-        # A sink that is only to have its state again must not be taken past what it has written.
-        unwritten = self._app.silent and self._app.sinks.last_epoch() < pending.epoch
-        return None if unwritten and not building else line
+        line = app.building if building else app.main
+        if line is not None and can_run(pending.document, app.versions_of(line), app.topics, building=building):
+            return line, pending
+        if app.seen < pending.epoch:
+            return self._new_plan()  # what another program has planned, and nobody has seen anything of
+        if not app.epoch:
+            # Nothing of the first epoch of another program is left but its number, which is used up.
+            sources = {name: replace(one, starts=one.ends) for name, one in app.main.cut.sources.items()}
+            return app.main, self._stored(app.main, replace(app.main.cut, sources=sources), app.main.times)
+        # Outputs of this program may have it already: they finish it, and it is about no others from now on.
+        plan = EpochPlan(pending.epoch, self.token, {**pending.document, "outputs": app.versions_of(app.main)})
+        app.ledger.write_plan(plan)
+        return app.main, plan
 
     def _new_plan(self) -> tuple[Line, EpochPlan] | None:
         app = self._app
@@ -221,10 +216,9 @@ class Instance:
         Nothing of it is to be seen yet, but for rows set aside, and those are told by where they come from. False:
         it has only one.
         """
-        rows = rows_in(work.cut)
-        if rows < 2:
+        half = min(rows_in(work.cut), self._settings.max_rows) // 2
+        if not half:
             return False
-        half = rows // 2
         _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", line.plan.app, half)
         self._unpublished = None
         self._clear(work)

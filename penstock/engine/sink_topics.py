@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 
 from penstock.derive.topic_sinks import TopicSink
+from penstock.engine.ledger import Ledger, instance_name
 from penstock.engine.versions import Written, record_of, source_names
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
@@ -76,6 +77,11 @@ def _time(sink: flow.Sink, schema: pa.Schema) -> str | None:
     """The column with the event time, unless a user's function has left it out."""
     time = sink.node.shape.time
     return time if time in schema.names else None
+
+
+def sinks_producer(ledger: Ledger) -> str:
+    """The producer of an app's sinks, whose sequences are epochs. An app that is begun anew counts from 1 again."""
+    return f"{instance_name(ledger.app)}.sinks.{ledger.created}"
 
 
 def sink_records(log: Log, plan: flow.Plan) -> Written:

@@ -28,13 +28,14 @@ from penstock.engine.line import Line, accounts_of
 from penstock.engine.planning import Input, first_cut
 from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
-from penstock.engine.sink_topics import check_columns, open_sinks, sink_records
+from penstock.engine.sink_topics import check_columns, open_sinks, sink_records, sinks_producer
 from penstock.engine.spark import session_for
 from penstock.engine.versions import (
     Difference,
     TopicIds,
     Versions,
     Written,
+    can_run,
     difference,
     fingerprints,
     goes_on,
@@ -187,7 +188,7 @@ def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession,
     topics = open_sinks(log, plan, engine.built().outputs)
     producer = log.producer(instance_name(plan.app))  # 2
     ledger.take_over(producer.epoch)
-    sinks = TopicSinks(log, f"{instance_name(plan.app)}.sinks.{ledger.created}", topics)
+    sinks = TopicSinks(log, sinks_producer(ledger), topics)
     Savepoints(ledger, StoredViews(directory, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
     store = ViewStore(directory / STORE_NAME)
     try:
@@ -241,22 +242,39 @@ def _gone_on(app: Started, *, rebuild: bool) -> Started:
     shown = {name: table.version for name, table in app.store.declared().items()}
     # A version that was swapped in by an epoch that is not committed is not what the state belongs to.
     pending = app.ledger.pending_plan()
-    known, written = known_outputs(last.document, None if pending is None else pending.document)
+    planned = pending.document if pending is not None and app.seen >= pending.epoch else None
+    known, written = known_outputs(last.document, planned)
     known = {name: one for name, one in known.items() if name in written or shown.get(name) == one}
     differs = difference(declared, known, rebuild=rebuild)
     half_built = None if rebuild else _half_built(app, last, declared, differs)
     begun = {name: version(declared[name], last.epoch) for name in differs.built}
     versions = {**{name: known[name] for name in differs.kept}, **(half_built or {"outputs": begun})["outputs"]}
     app = replace(app, versions={name: versions[name] for name in declared}, written=written)
+    built = {name: app.versions[name] for name in differs.built}
+    if planned is not None and planned["building"] and not can_run(planned, built, app.topics, building=True):
+        return _gone_on(_passed_over(app, last), rebuild=rebuild)
     _declare(app, last, differs)
     app = _with_main(app, last, known, differs, rebuild=rebuild)
     return _with_building(app, last, differs, half_built) if differs.built else app
 
 
+def _passed_over(app: Started, last: Commit) -> Started:
+    """Use up the number of an epoch of building that this program does not want: what was built is of no use then."""
+    epoch = last.epoch + 1
+    app.store.apply(epoch, app.token, {})
+    states = {name: parts for name, parts in last.states.items() if not name.startswith(_BUILDING)}
+    app.ledger.commit(
+        replace(last, epoch=epoch, token=app.token, states=states, document={**last.document, "building": None})
+    )
+    return replace(app, epoch=epoch, published=epoch)
+
+
 def _begun(app: Started) -> Started:
     """An app of which no epoch is committed yet. Views that another program has begun are thrown away."""
     shown = {name: table.version for name, table in app.store.declared().items()}
-    if shown not in ({}, {view.name: app.versions[view.name] for view in app.whole.plan.views}):
+    pending = app.ledger.pending_plan()
+    mine = pending is None or can_run(pending.document, app.versions, app.topics, building=False)
+    if shown not in ({}, {view.name: app.versions[view.name] for view in app.whole.plan.views}) or not mine:
         app.store.reset(0)
         app = replace(app, published=0)
     app.store.declare(_tables(app, tuple(app.versions)))
@@ -279,8 +297,9 @@ def _half_built(
 def _declare(app: Started, last: Commit, differs: Difference) -> None:
     """Have the tables of this program's views; what neither it nor the last one knows is the rest of an older one."""
     there = {*app.store.declared(), *app.store.declared(building=True)}
+    half_built = (last.document["building"] or {"outputs": {}})["outputs"]
     views = {view.name for view in app.whole.plan.views}
-    app.store.drop(sorted(there - views - set(last.document["outputs"])))
+    app.store.drop(sorted(there - views - set(last.document["outputs"]) - set(half_built)))
     app.store.declare(_tables(app, differs.kept))
     app.store.declare(_tables(app, differs.built), building=True)
 

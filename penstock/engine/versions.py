@@ -78,14 +78,9 @@ def goes_on(
 
 
 def can_run(planned: Mapping[str, Any], versions: Versions, topics: TopicIds, *, building: bool) -> bool:
-    """Whether a line of these outputs can run the epoch of a plan's document as it stands, with these topics of sinks.
-
-    Those that are kept are among the plan's; those that are being built are all that it is about.
-    """
-    if planned["building"] != building or not same_topics(planned, versions, topics):
-        return False
-    outputs: Versions = planned["outputs"]
-    return outputs == versions if building else versions.items() <= outputs.items()
+    """Whether a plan's document is about a line of these outputs, and these topics of sinks: no more and no fewer."""
+    same = planned["outputs"] == versions and planned["building"] == building
+    return same and same_topics(planned, versions, topics)
 
 
 def same_topics(stored: Mapping[str, Any], outputs: Collection[str], topics: TopicIds) -> bool:
@@ -94,16 +89,17 @@ def same_topics(stored: Mapping[str, Any], outputs: Collection[str], topics: Top
 
 
 def known_outputs(document: Mapping[str, Any], planned: Mapping[str, Any] | None) -> tuple[Versions, Written]:
-    """The outputs that a commit knows, and its sinks, as far as they are part of an epoch that was planned after it.
+    """The outputs that a commit knows, and its sinks, as far as they have the epoch after it.
 
-    A program without some of them may have planned it: perhaps the others have it already, and these never will.
+    `planned` is that epoch, if somebody may have seen some of it: a program without some of the outputs may have run
+    it, and then those never will. Sinks have it if they were part of it when it was first run.
     """
     outputs: Versions = document["outputs"]
     written: Written = document["written"]
     if planned is None or planned["building"]:
         return outputs, written
     known = {name: one for name, one in outputs.items() if planned["outputs"].get(name) == one}
-    return known, {name: one for name, one in written.items() if name in known or name not in outputs}
+    return known, {name: one for name, one in written.items() if name in planned["topics"] or name not in outputs}
 
 
 def record_of(sink: flow.Sink, topic_id: str | None, ids: Mapping[str, str]) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ from penstock.log.description import (
 )
 from penstock.log.document import load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
+from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
@@ -149,6 +150,14 @@ class Log:
             producer = Producer(self._files, self.path, self._catalog, name)
         self._producers.append(producer)
         return producer
+
+    def last_transaction(self, producer: str) -> int:
+        """The largest sequence of a transaction that the producer of this name has committed; -1 for none.
+
+        Nobody is replaced by asking.
+        """
+        ids = [id_ for id_, name in self.producers().items() if name == producer]
+        return self._catalog.producer(ids[0]).sequence if ids else NO_SEQUENCE
 
     def producers(self) -> dict[int, str]:
         """The names of all producers, by the ids that batches carry."""
