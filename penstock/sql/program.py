@@ -110,7 +110,7 @@ def _set(statement: Span, settings: dict[str, Any]) -> None:
 
 
 def _explained(statement: Span, app: Declarations) -> str:
-    """What `penstock explain` prints, of one view or query."""
+    """What `penstock explain` prints, of one view, sink or query."""
     what = statement.cut(1)
     if what.keywords[:1] and what.keywords[0] in ("select", "with", "("):
         rows, name = complete(translated(read_query(what), app.named)), "select"
@@ -118,9 +118,13 @@ def _explained(statement: Span, app: Declarations) -> str:
         reader = Reader(what, "explain")
         name = str(reader.dotted("a name or a query")).replace("`", "").replace(" ", "")
         reader.end()
+        sinks = {sink.name: sink for sink in app.plan.sinks}
+        if name in sinks:
+            return explain(Plan(app.plan.app, (sinks[name],)))
         if name not in app.named:
-            hint = closest(name, list(app.named))
-            raise what.refusal("explain", f"there is no '{name}'; there are {', '.join(app.named) or 'none'}", hint)
+            known = [*app.named, *sinks]
+            found = f"there is no '{name}'; there are {', '.join(known) or 'none'}"
+            raise what.refusal("explain", found, closest(name, known))
         rows = app.named[name]
     declared = {view.name: view.place for view in app.plan.views}
     place = declared.get(name, statement.text.place)

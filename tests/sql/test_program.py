@@ -165,3 +165,10 @@ def test_explain_gives_what_the_command_prints(declared: Callable[[], Any]) -> N
     with pytest.raises(DeclarationError, match="explain: there is no 'lrage'") as refused:
         app.sql("EXPLAIN lrage")
     assert refused.value.hint == "did you mean 'large'?"
+
+
+def test_a_sink_is_explained_with_its_topic(declared: Callable[[], Any]) -> None:
+    app = declared().app
+    app.sql("CREATE SINK large WITH (topic = 'big') AS SELECT * FROM orders WHERE amount > 9")
+    assert app.sql("EXPLAIN large") == explain(app.plan)
+    assert "sink large -> topic big  <- 2" in app.sql("EXPLAIN large")
