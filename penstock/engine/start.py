@@ -263,9 +263,8 @@ def _passed_over(app: Started, last: Commit) -> Started:
     epoch = last.epoch + 1
     app.store.apply(epoch, app.token, {})
     states = {name: parts for name, parts in last.states.items() if not name.startswith(_BUILDING)}
-    app.ledger.commit(
-        replace(last, epoch=epoch, token=app.token, states=states, document={**last.document, "building": None})
-    )
+    document = {**last.document, "building": None}
+    app.ledger.commit(Commit(epoch, app.token, states, document, last.committed_at))
     return replace(app, epoch=epoch, published=epoch)
 
 
