@@ -50,6 +50,9 @@ class TopicSinks:
     def __contains__(self, name: str) -> bool:
         return name in self._sinks
 
+    def topic(self, name: str) -> Topic:
+        return self._sinks[name].topic
+
     def last_epoch(self) -> int:
         """The last epoch that was written; 0 for none."""
         return max(0, self._producer.last_transaction())

@@ -12,13 +12,14 @@ from penstock.engine.epochs import Commit
 from penstock.engine.inputs import check_inputs
 from penstock.engine.ledger import APP_NAME, Ledger
 from penstock.engine.savepoints import load_savepoint
-from penstock.engine.sink_topics import check_beginning, check_going_on, sink_records, sinks_producer
+from penstock.engine.sink_topics import check_beginning, check_going_on, ids_of, sink_records, sinks_producer
 from penstock.engine.versions import (
     Difference,
-    TopicIds,
+    Ids,
     can_run,
     check_reach,
     check_topics,
+    complete_sinks,
     difference,
     fingerprints,
     goes_on,
@@ -70,15 +71,18 @@ def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast
     try:
         check_inputs(log, plan)
         records = sink_records(log, declared)
-        topics = {name: one["topic"] for name, one in records.items()}
+        ids = ids_of(log, plan, records)
         if last is not None:
-            found = _compared(found, last.document, log, plan, topics, rebuild=rebuild)
+            half_built = None if rebuild else last.document["building"]
+            goes = goes_on(half_built, said, found.difference.built, ids, complete_sinks(written, records))
+            found = _compared(replace(found, goes_on=goes), last.document, log, plan, ids, rebuild=rebuild)
         check_going_on(log, [sink for sink in plan.sinks if sink.name in found.difference.kept], written)
         built = {name: version(said[name], last.epoch if last else 0) for name in found.difference.built}
-        continues = planned is not None and can_run(planned, built, topics, building=last is not None)
+        continues = planned is not None and can_run(planned, built, ids, building=last is not None)
         if not found.goes_on and not continues:
             begun = [sink for sink in plan.sinks if sink.name in built]
-            check_beginning(log, [sink for sink in begun if written.get(sink.name) != records[sink.name]])
+            begun = [sink for sink in begun if sink.name not in complete_sinks(written, records)]
+            check_beginning({sink: log.topic(sink.topic) for sink in begun if sink.topic in log.topics()})
         return found
     except DeclarationError as error:
         return replace(found, refused=error)
@@ -98,26 +102,22 @@ def _left(ledger: Ledger, log: Log) -> tuple[Commit | None, Mapping[str, Any] | 
 
 
 def _compared(
-    found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, topics: TopicIds, *, rebuild: bool
+    found: Forecast, document: Mapping[str, Any], log: Log, plan: flow.Plan, ids: Ids, *, rebuild: bool
 ) -> Forecast:
     """The forecast for an app that has run before; refused if its topics are no longer what it needs."""
     inputs = {name: log.topic(name) for name in source_names(plan) & set(log.topics())}
-    ids = {name: topic.description.id for name, topic in inputs.items()}
     if not rebuild:
-        check_topics(plan.app, document, ids)
+        check_topics(plan.app, document, ids.inputs)
     built = found.difference.built
     read = source_names(part_of(plan, built))
     starts = {name: topic.starts() for name, topic in inputs.items() if name in read}
-    half_built = None if rebuild else document["building"]
-    goes = goes_on(half_built, fingerprints(plan), built, topics)
-    if goes:
-        assert half_built is not None
-        ends = {name: one["ends"] for name, one in half_built["cut"]["sources"].items()}
+    if found.goes_on:
+        ends = {name: one["ends"] for name, one in document["building"]["cut"]["sources"].items()}
         starts = {
             name: {number: ends.get(name, {}).get(str(number), start) for number, start in parts.items()}
             for name, parts in starts.items()
         }
     else:
-        check_reach(plan.app, known_origins(document, ids), starts)
+        check_reach(plan.app, known_origins(document, ids.inputs), starts)
     rows = sum(inputs[name].end(number) - start for name, parts in starts.items() for number, start in parts.items())
-    return replace(found, rows=rows, goes_on=goes)
+    return replace(found, rows=rows)

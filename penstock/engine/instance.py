@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -33,11 +33,11 @@ from penstock.engine.failures import FAILURES, is_evaluation, plain_failure, rea
 from penstock.engine.garbage import Garbage
 from penstock.engine.line import Line
 from penstock.engine.operators.contract import WEIGHT
-from penstock.engine.planning import next_cut, rows_in, times_after
+from penstock.engine.planning import next_cut, rows_in, times_after, topics_in
 from penstock.engine.running import Dead, Ran, Work, staged_batches
 from penstock.engine.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
 from penstock.engine.start import Started, has_arrived, start
-from penstock.engine.versions import can_run
+from penstock.engine.versions import can_run, others
 from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
@@ -179,16 +179,20 @@ class Instance:
             return self._new_plan()
         building = pending.document["building"]
         line = app.building if building else app.main
-        if line is not None and can_run(pending.document, app.versions_of(line), app.topics, building=building):
+        seen = app.seen >= pending.epoch
+        # While something is built, the others go on only with what its bound was worked out with.
+        mine = seen or building or app.building is None
+        if line is not None and mine and can_run(pending.document, app.versions_of(line), app.ids, building=building):
             return line, pending
-        if app.seen < pending.epoch:
+        if not seen:
             return self._new_plan()  # what another program has planned, and nobody has seen anything of
         if not app.epoch:
             # Nothing of the first epoch of another program is left but its number, which is used up.
             sources = {name: replace(one, starts=one.ends) for name, one in app.main.cut.sources.items()}
             return app.main, self._stored(app.main, replace(app.main.cut, sources=sources), app.main.times)
         # Outputs of this program may have it already: they finish it, and it is about no others from now on.
-        plan = EpochPlan(pending.epoch, self.token, {**pending.document, "outputs": app.versions_of(app.main)})
+        document = {**pending.document, "outputs": app.versions_of(app.main)}
+        plan = EpochPlan(pending.epoch, self.token, _without(document, others(pending.document, app.ids)))
         app.ledger.write_plan(plan)
         return app.main, plan
 
@@ -357,6 +361,13 @@ class Instance:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _without(planned: dict[str, Any], inputs: Collection[str]) -> dict[str, Any]:
+    """A plan's document without inputs that are other topics now."""
+    sources = {name: one for name, one in planned["cut"]["sources"].items() if name not in inputs}
+    times = {group: one for group, one in planned["times"].items() if not topics_in(group) & set(inputs)}
+    return {**planned, "cut": {**planned["cut"], "sources": sources}, "times": times}
 
 
 def _changes(ran: Ran, outputs: Iterable[str]) -> dict[str, Iterator[ViewChanges]]:

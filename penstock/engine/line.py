@@ -13,7 +13,7 @@ from typing import Any
 from penstock.engine.accounts import Account, account, meters
 from penstock.engine.cut import Cut
 from penstock.engine.epochs import States
-from penstock.engine.planning import Input, Times, latest
+from penstock.engine.planning import Input, Times, latest, together
 from penstock.engine.running import Engine, Ran
 from penstock.flow import plan as flow
 from penstock.flow.timed import timed_sources
@@ -38,7 +38,10 @@ class Line:
     def moved(self, cut: Cut, times: Times, ran: Ran) -> Line:
         """The line after an epoch."""
         totals = {name: self.accounts.get(name, Account()) + one for name, one in self.epoch_accounts(ran).items()}
-        return replace(self, cut=cut, times={**self.times, **times}, states=ran.states, accounts=totals)
+        # Of topics that are no longer read together the time is forgotten: it would stand still, and be wrong later on.
+        groups = set(map(together, self.timed_groups()))
+        kept = {group: one for group, one in self.times.items() if group in groups}
+        return replace(self, cut=cut, times={**kept, **times}, states=ran.states, accounts=totals)
 
     def epoch_accounts(self, ran: Ran) -> dict[str, Account]:
         """What became of the events of one epoch, by view and sink."""

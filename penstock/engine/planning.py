@@ -41,6 +41,11 @@ def together(sources: Iterable[str]) -> str:
     return ",".join(sorted(sources))
 
 
+def topics_in(group: str) -> set[str]:
+    """The topics that have such a name together."""
+    return set(group.split(",")) if group else set()
+
+
 def latest(times: Times, groups: Iterable[tuple[str, ...]]) -> int:
     """The time of the group of topics where it has come furthest."""
     return max((times.get(together(group), NO_TIME) for group in groups), default=NO_TIME)

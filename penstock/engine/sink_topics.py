@@ -12,22 +12,22 @@ import pyarrow as pa
 
 from penstock.derive.topic_sinks import TopicSink
 from penstock.engine.ledger import Ledger, instance_name
-from penstock.engine.versions import Written, record_of, source_names
+from penstock.engine.versions import Ids, Written, record_of, source_names
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.log import Log, TopicSettings
 from penstock.log.ddl import to_ddl
 from penstock.log.description import check_topic
 from penstock.log.schema import parse_schema
+from penstock.log.topic import Topic
 
 Schemas = Mapping[str, pa.Schema]
 
 
-def check_beginning(log: Log, sinks: Collection[flow.Sink]) -> None:
+def check_beginning(topics: Mapping[flow.Sink, Topic]) -> None:
     """Refuse sinks that begin with a topic that has, or had, rows."""
-    known = log.topics()
-    for sink in sinks:
-        if sink.topic in known and any(log.topic(sink.topic).ends().values()):
+    for sink, topic in topics.items():
+        if any(topic.ends().values()):
             raise DeclarationError(
                 f"{sink.place}: sink '{sink.name}': it is new or has changed, and topic '{sink.topic}' has rows",
                 hint=f"name another topic, or have it written again: penstock topic drop {sink.topic}",
@@ -89,6 +89,12 @@ def sink_records(log: Log, plan: flow.Plan) -> Written:
     names = source_names(plan) | {sink.topic for sink in plan.sinks}
     ids = {name: log.topic(name).description.id for name in names & set(log.topics())}
     return {sink.name: record_of(sink, ids.get(sink.topic), ids) for sink in plan.sinks}
+
+
+def ids_of(log: Log, plan: flow.Plan, records: Written) -> Ids:
+    """The ids of all topics of a plan that are there."""
+    inputs = {name: log.topic(name).description.id for name in source_names(plan) & set(log.topics())}
+    return Ids(inputs, {name: one["topic"] for name, one in records.items()})
 
 
 def _settings(sink: flow.Sink) -> TopicSettings:

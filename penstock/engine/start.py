@@ -25,17 +25,19 @@ from penstock.engine.ledger import (
     stored_state_partitions,
 )
 from penstock.engine.line import Line, accounts_of
-from penstock.engine.planning import Input, first_cut
+from penstock.engine.planning import Input, first_cut, topics_in
 from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
-from penstock.engine.sink_topics import check_columns, open_sinks, sink_records, sinks_producer
+from penstock.engine.sink_topics import check_beginning, check_columns, open_sinks, sink_records, sinks_producer
 from penstock.engine.spark import session_for
 from penstock.engine.versions import (
     Difference,
-    TopicIds,
+    Ids,
     Versions,
     Written,
     can_run,
+    check_reach,
+    complete_sinks,
     difference,
     fingerprints,
     goes_on,
@@ -103,16 +105,16 @@ class Started:
     @property
     def silent(self) -> frozenset[str]:
         """Sinks that are being built only to have their state: their topics hold what they would write."""
-        return frozenset(
-            name for name in self.built if name in self.records and self.written.get(name) == self.records[name]
-        )
+        return frozenset(complete_sinks(self.written, self.records) & set(self.built))
 
     @property
-    def topics(self) -> TopicIds:
-        return {name: one["topic"] for name, one in self.records.items()}
+    def ids(self) -> Ids:
+        inputs = {name: one.topic.description.id for name, one in self.whole.inputs.items()}
+        return Ids(inputs, {name: one["topic"] for name, one in self.records.items()})
 
-    def topics_of(self, line: Line) -> TopicIds:
-        return {sink.name: self.topics[sink.name] for sink in line.plan.sinks}
+    def topics_of(self, line: Line) -> Mapping[str, str]:
+        """The ids of the topics that the sinks of a line write."""
+        return {sink.name: self.records[sink.name]["topic"] for sink in line.plan.sinks}
 
     def versions_of(self, line: Line) -> Versions:
         return {one.name: self.versions[one.name] for one in line.plan.outputs}
@@ -158,6 +160,7 @@ class Started:
                 **self.building.to_document(),
                 "outputs": self.versions_of(self.building),
                 "topics": self.topics_of(self.building),
+                "silent": sorted(self.silent),
             },
         }
 
@@ -237,25 +240,41 @@ def _gone_on(app: Started, *, rebuild: bool) -> Started:
     origins = origins_document({name: one.topic.starts() for name, one in app.whole.inputs.items()})
     if last is None:
         return _begun(replace(app, origins=origins, versions={name: version(one, 0) for name, one in declared.items()}))
-    ids = {name: one.topic.description.id for name, one in app.whole.inputs.items()}
-    app = replace(app, origins={**origins, **known_origins(last.document, ids)})
+    app = replace(app, origins={**origins, **known_origins(last.document, app.ids.inputs)})
     shown = {name: table.version for name, table in app.store.declared().items()}
     # A version that was swapped in by an epoch that is not committed is not what the state belongs to.
     pending = app.ledger.pending_plan()
     planned = pending.document if pending is not None and app.seen >= pending.epoch else None
     known, written = known_outputs(last.document, planned)
     known = {name: one for name, one in known.items() if name in written or shown.get(name) == one}
+    app = replace(app, written=written)
     differs = difference(declared, known, rebuild=rebuild)
     half_built = None if rebuild else _half_built(app, last, declared, differs)
     begun = {name: version(declared[name], last.epoch) for name in differs.built}
     versions = {**{name: known[name] for name in differs.kept}, **(half_built or {"outputs": begun})["outputs"]}
-    app = replace(app, versions={name: versions[name] for name in declared}, written=written)
+    app = replace(app, versions={name: versions[name] for name in declared})
     built = {name: app.versions[name] for name in differs.built}
-    if planned is not None and planned["building"] and not can_run(planned, built, app.topics, building=True):
-        return _gone_on(_passed_over(app, last), rebuild=rebuild)
-    _declare(app, last, differs)
+    begins = half_built is None
+    if planned is not None and planned["building"]:
+        if not can_run(planned, built, app.ids, building=True):
+            return _gone_on(_passed_over(app, last), rebuild=rebuild)
+        begins = False
     app = _with_main(app, last, known, differs, rebuild=rebuild)
-    return _with_building(app, last, differs, half_built) if differs.built else app
+    if differs.built:
+        app = _with_building(app, last, differs, half_built)
+        if begins:
+            _check_beginning(app)
+    _declare(app, last, differs)
+    return app
+
+
+def _check_beginning(app: Started) -> None:
+    """What the forecast says, by what is really there: hidden tables may be gone that it counts on."""
+    assert app.building is not None
+    starts = {name: one.topic.starts() for name, one in app.building.inputs.items()}
+    check_reach(app.whole.plan.app, app.origins, starts)
+    loud = [sink for sink in app.building.plan.sinks if sink.name not in app.silent]
+    check_beginning({sink: app.sinks.topic(sink.name) for sink in loud})
 
 
 def _passed_over(app: Started, last: Commit) -> Started:
@@ -272,7 +291,7 @@ def _begun(app: Started) -> Started:
     """An app of which no epoch is committed yet. Views that another program has begun are thrown away."""
     shown = {name: table.version for name, table in app.store.declared().items()}
     pending = app.ledger.pending_plan()
-    mine = pending is None or can_run(pending.document, app.versions, app.topics, building=False)
+    mine = pending is None or can_run(pending.document, app.versions, app.ids, building=False)
     if shown not in ({}, {view.name: app.versions[view.name] for view in app.whole.plan.views}) or not mine:
         app.store.reset(0)
         app = replace(app, published=0)
@@ -285,7 +304,7 @@ def _half_built(
 ) -> Mapping[str, Any] | None:
     """What the last instance has left of the views to build, if it is what is wanted, and its rows are there."""
     found: Mapping[str, Any] | None = last.document["building"]
-    if found is None or not goes_on(found, declared, differs.built, app.topics):
+    if found is None or not goes_on(found, declared, differs.built, app.ids, complete_sinks(app.written, app.records)):
         return None
     hidden, shown = app.store.declared(building=True), app.store.declared()
     wanted = {view.name: found["outputs"][view.name] for view in app.whole.plan.views if view.name in found["outputs"]}
@@ -325,7 +344,7 @@ def _with_main(app: Started, last: Commit, known: Versions, differs: Difference,
     main = replace(
         main,
         cut=replace(stored, sources=same),
-        times=last.document["times"],
+        times={group: one for group, one in last.document["times"].items() if topics_in(group) <= same.keys()},
         states={name: parts for name, parts in states.items() if name in wanted},
         accounts={name: one for name, one in accounts.items() if name in differs.kept},
     )

@@ -17,11 +17,16 @@ from penstock.flow.fingerprint import fingerprint
 
 Fingerprints = Mapping[str, str]
 Versions = Mapping[str, str]
-TopicIds = Mapping[str, str]
-"""The id of the topic that each sink writes."""
-
 Written = Mapping[str, Any]
 """Of each sink that has written all that the app has read: what it says, where, and of what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids of the topics that are there: of those that are read, by their names, and of those that sinks write."""
+
+    inputs: Mapping[str, str]
+    sinks: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +73,34 @@ def difference(declared: Fingerprints, stored: Versions, *, rebuild: bool = Fals
 
 
 def goes_on(
-    half_built: Mapping[str, Any] | None, declared: Fingerprints, built: tuple[str, ...], topics: TopicIds
+    half_built: Mapping[str, Any] | None, declared: Fingerprints, built: tuple[str, ...], ids: Ids, complete: set[str]
 ) -> bool:
-    """Whether what an earlier instance has begun to build is what this program wants built, into the same topics."""
-    if half_built is None or not same_topics(half_built, built, topics):
+    """Whether what an earlier instance has begun to build is what this program wants built, into the same topics.
+
+    `complete` are the sinks whose topics hold everything up to where the app stands: those that were built silently
+    because of that must still be among them.
+    """
+    if half_built is None or not same_topics(half_built, built, ids) or not set(half_built["silent"]) <= complete:
         return False
     outputs: Versions = half_built["outputs"]
     return set(outputs) == set(built) and all(fingerprint_of(one) == declared[name] for name, one in outputs.items())
 
 
-def can_run(planned: Mapping[str, Any], versions: Versions, topics: TopicIds, *, building: bool) -> bool:
-    """Whether a plan's document is about a line of these outputs, and these topics of sinks: no more and no fewer."""
+def can_run(planned: Mapping[str, Any], versions: Versions, ids: Ids, *, building: bool) -> bool:
+    """Whether a plan's document is about a line of these outputs, no more and no fewer, and about these topics."""
     same = planned["outputs"] == versions and planned["building"] == building
-    return same and same_topics(planned, versions, topics)
+    return same and same_topics(planned, versions, ids) and not others(planned, ids)
 
 
-def same_topics(stored: Mapping[str, Any], outputs: Collection[str], topics: TopicIds) -> bool:
+def others(planned: Mapping[str, Any], ids: Ids) -> set[str]:
+    """The inputs of which a plan has read what are other topics now, under the same names."""
+    read = {name: one["topic_id"] for name, one in planned["cut"]["sources"].items()}
+    return {name for name, id_ in read.items() if ids.inputs.get(name, id_) != id_}
+
+
+def same_topics(stored: Mapping[str, Any], outputs: Collection[str], ids: Ids) -> bool:
     """Whether sinks among these outputs still have the topics that a stored document names."""
-    return all(topics.get(name) == id_ for name, id_ in stored["topics"].items() if name in outputs)
+    return all(ids.sinks.get(name) == id_ for name, id_ in stored["topics"].items() if name in outputs)
 
 
 def known_outputs(document: Mapping[str, Any], planned: Mapping[str, Any] | None) -> tuple[Versions, Written]:
@@ -99,7 +114,12 @@ def known_outputs(document: Mapping[str, Any], planned: Mapping[str, Any] | None
     if planned is None or planned["building"]:
         return outputs, written
     known = {name: one for name, one in outputs.items() if planned["outputs"].get(name) == one}
-    return known, {name: one for name, one in written.items() if name in planned["topics"] or name not in outputs}
+    return known, {name: one for name, one in written.items() if name in planned["topics"]}
+
+
+def complete_sinks(written: Written, records: Written) -> set[str]:
+    """The sinks that have written all that the app has read, as they are declared now."""
+    return {name for name, one in records.items() if written.get(name) == one}
 
 
 def record_of(sink: flow.Sink, topic_id: str | None, ids: Mapping[str, str]) -> Mapping[str, Any]:

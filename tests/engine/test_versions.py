@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.versions import (
     Difference,
+    Ids,
     check_reach,
     check_topics,
     difference,
@@ -41,14 +42,15 @@ def test_the_same_view_built_a_second_time_is_another_version() -> None:
 
 
 def test_what_was_begun_goes_on_only_for_the_same_views() -> None:
-    half = {"outputs": {"a": version("one", 3), "b": version("two", 3)}, "topics": {"b": "id"}}
-    topics = {"b": "id"}
+    half = {"outputs": {"a": version("one", 3), "b": version("two", 3)}, "topics": {"b": "id"}, "silent": ["b"]}
+    topics = Ids({}, {"b": "id"})
     declared = {"a": "one", "b": "two", "c": "one"}
-    assert goes_on(half, declared, ("a", "b"), topics)
-    assert not goes_on(half, declared, ("a", "b", "c"), topics)
-    assert not goes_on(half, declared | {"b": "three"}, ("a", "b"), topics)
-    assert not goes_on(half, declared, ("a", "b"), {"b": "another"})
-    assert not goes_on(None, declared, ("a",), topics)
+    assert goes_on(half, declared, ("a", "b"), topics, {"b"})
+    assert not goes_on(half, declared, ("a", "b", "c"), topics, {"b"})
+    assert not goes_on(half, declared | {"b": "three"}, ("a", "b"), topics, {"b"})
+    assert not goes_on(half, declared, ("a", "b"), Ids({}, {"b": "another"}), {"b"})
+    assert not goes_on(half, declared, ("a", "b"), topics, set())
+    assert not goes_on(None, declared, ("a",), topics, {"b"})
 
 
 def test_a_program_says_what_it_reads() -> None:
