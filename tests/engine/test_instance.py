@@ -276,7 +276,8 @@ def _rebuild(rig: Rig, spark: SparkSession) -> None:
             counts.append((done.building, *rig.query("select sum(events) as n from totals")[0].values()))
         assert len(counts) > 3
         assert counts[:2] == [(True, 10), (True, 10)]
-        assert set(counts) == {(True, 10), (False, 16)}
+        assert {shown for building, shown in counts if building} == {10}
+        assert counts[-1] == (False, 16)
         rig.advance("10 minutes")
         run_out(instance.step)
     assert_right(rig)

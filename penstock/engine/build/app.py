@@ -42,7 +42,7 @@ def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool 
     staged, outputs = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
     for one in sorted(plan.outputs, key=lambda one: not _keeps_state(one.node)):
-        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one.name)
+        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one)
         staged.append(frame)
     ahead = ahead_of(plan)
     states = {name: replace(one, ahead=ahead.get(one.node, frozenset())) for name, one in graph.states.items()}

@@ -14,20 +14,21 @@ from penstock.engine.build.graph import Graph, Operation, arrow_schema, columns_
 from penstock.engine.operators.contract import EVENTS, WEIGHT
 from penstock.engine.source_topic import plain_errors
 from penstock.engine.tasks import InArrow, assignment
+from penstock.flow import plan as flow
 from penstock.log.files import disk_errors
 
 _STAGED: dict[str, pa.DataType] = {"output": pa.string(), "path": pa.string(), "events": pa.int64()}
 STAGED = pa.schema(_STAGED)
 
 
-def output(graph: Graph, rows: DataFrame, name: str) -> tuple[DataFrame, pa.Schema]:
+def output(graph: Graph, rows: DataFrame, end: flow.Output) -> tuple[DataFrame, pa.Schema]:
     """A DataFrame that stages the rows when it is run, and their columns."""
     names = [quoted(name) for name in columns_of_rows(rows)]
     weight = F.col(WEIGHT) if WEIGHT in rows.columns else F.lit(1).cast("long").alias(WEIGHT)
     counted = [EVENTS] if EVENTS in rows.columns else []
     changes = rows.select(*names, weight, *counted)
     schema = without(arrow_schema(changes.schema), EVENTS)
-    stage = _staging(name, schema)
+    stage = _staging(end.name, schema, "sink" if isinstance(end, flow.Sink) else "view")
     columns = pa.schema([one for one in schema if one.name != WEIGHT])
     operation = graph.operations.get(rows)
     if operation is None:
@@ -46,9 +47,9 @@ def _staged_at_once(operation: Operation, stage: InArrow, schema: pa.Schema) -> 
     return lambda batches: stage(named(run(batches)))
 
 
-def _staging(name: str, schema: pa.Schema) -> InArrow:
+def _staging(name: str, schema: pa.Schema, kind: str) -> InArrow:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with plain_errors(), disk_errors(f"view or sink '{name}'"):
+        with plain_errors(), disk_errors(f"{kind} '{name}'"):
             epoch = assignment()
             path = f"{epoch.staging}/{name}-{secrets.token_hex(8)}.arrow"
             events = written = 0

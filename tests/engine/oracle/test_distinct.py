@@ -123,9 +123,13 @@ def test_bursts_are_remembered_as_long_as_their_rows_are_corrected(spark: SparkS
     joined = events_of(app).join(clicks, on="kind", within="10 seconds", how="left", keep="5 hours")
     app.view("bursts", joined.distinct("kind", within="10 minutes").select("id", "clicked"))
     with Rig(app, spark=spark) as rig:
-        rig.append("events", [event(1, 0), event(2, 7200, kind="b")])
+        rig.append("events", [event(1, 0)])
+        rig.run()
+        rig.advance("2 hours")
+        rig.append("events", [event(2, 7200, kind="b")])
         rig.append("clicks", [{"kind": "b", "clicked": at(7200)}])
-        rig.advance("3 hours")
+        rig.run()
+        rig.advance("1 hour")
         rig.run()
         assert rig.view("bursts")[0]["clicked"] is None
         rig.append("clicks", [{"kind": "a", "clicked": at(5)}])
