@@ -175,15 +175,24 @@ def test_a_key_that_is_null_stops_the_app_and_is_named(spark: SparkSession) -> N
         assert '.where("kind is not null")' in str(refused.value.hint)
 
 
-def test_more_rows_than_fit_into_one_frame_are_written_in_pieces(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "notes",
+    [
+        pytest.param([f"{one:03}" * 1000 for one in range(200)], id="many"),
+        pytest.param(["long" * 5_000 if one < 9 else "short" for one in range(2_000)], id="of different sizes"),
+    ],
+)
+def test_more_rows_than_fit_into_one_frame_are_written_in_pieces(
+    spark: SparkSession, tmp_path: Path, notes: list[str]
+) -> None:
     app = ps.App("shop", settings=AppSettings(state_partitions=2))
     app.sink("copies", events_of(app).select("id", "note"))
     with Log(tmp_path / "log") as log:
         log.create_topic("copies", "id long, note string", settings=TopicSettings(max_batch_bytes=100_000))
     with Rig(app, spark=spark, folder=tmp_path / "log") as rig:
-        rig.append("events", [event(one, 0, note=f"{one:03}" * 1000) for one in range(200)])
+        rig.append("events", [event(one, 0, note=note) for one, note in enumerate(notes)])
         rig.run()
-        assert sorted(row["id"] for row in rig.rows("copies")) == list(range(200))
+        assert sorted(row["id"] for row in rig.rows("copies")) == list(range(len(notes)))
 
 
 # -- exactly once -----------------------------------------------------------------------------------------------------
@@ -677,17 +686,6 @@ def test_an_epoch_with_more_than_fits_into_a_transaction_is_cut_smaller(
     with pytest.raises(RowError, match="sinks large, totals: the rows of epoch") as error:
         rig.run()
     assert "fewer columns" in str(error.value.hint)
-
-
-def test_rows_of_very_different_sizes_fit_into_frames(spark: SparkSession, tmp_path: Path) -> None:
-    app = ps.App("shop", settings=AppSettings(state_partitions=2))
-    app.sink("copies", events_of(app).select("id", "note"))
-    with Log(tmp_path / "log") as log:
-        log.create_topic("copies", "id long, note string", settings=TopicSettings(max_batch_bytes=100_000))
-    with Rig(app, spark=spark, folder=tmp_path / "log") as rig:
-        rig.append("events", [event(one, 0, note="long" * 5_000 if one < 9 else "short") for one in range(2_000)])
-        rig.run()
-        assert len(rig.rows("copies")) == 2_000
 
 
 def test_a_function_may_leave_out_the_time(spark: SparkSession) -> None:
