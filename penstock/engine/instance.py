@@ -36,7 +36,8 @@ from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.planning import next_cut, rows_in, times_after, topics_in
 from penstock.engine.running import Dead, Ran, Work, staged_batches
 from penstock.engine.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
-from penstock.engine.start import Started, has_arrived, start
+from penstock.engine.start import start
+from penstock.engine.started import Started, has_arrived
 from penstock.engine.versions import can_run, others
 from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -12,14 +12,12 @@ from penstock.contracts import ViewTable
 from penstock.derive.place import STORE_NAME, app_directory
 from penstock.derive.store import ViewStore
 from penstock.derive.topic_sinks import TopicSinks
-from penstock.engine.accounts import Account
 from penstock.engine.checking import check_built
 from penstock.engine.cut import Cut, SourceCut
-from penstock.engine.epochs import Commit, States
+from penstock.engine.epochs import Commit
 from penstock.engine.forecast import forecast_on
 from penstock.engine.inputs import open_inputs
 from penstock.engine.ledger import (
-    Ledger,
     instance_name,
     open_ledger,
     stored_state_partitions,
@@ -30,11 +28,10 @@ from penstock.engine.running import Engine, Home
 from penstock.engine.savepoints import Savepoints
 from penstock.engine.sink_topics import check_beginning, check_columns, open_sinks, sink_records, sinks_producer
 from penstock.engine.spark import session_for
+from penstock.engine.started import BUILDING, Carried, Started
 from penstock.engine.versions import (
     Difference,
-    Ids,
     Versions,
-    Written,
     can_run,
     check_reach,
     complete_sinks,
@@ -54,115 +51,6 @@ from penstock.flow import plan as flow
 from penstock.flow.narrow import narrowed
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
-from penstock.log.producer import Producer
-
-# How the states of views that are being built stand beside those of the others in a commit.
-_BUILDING = "+"
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What readers still see of the program before, and what it needs to go on, should that program come back."""
-
-    outputs: Versions = field(default_factory=dict)
-    states: States = field(default_factory=dict)
-    accounts: Mapping[str, Account] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running app between two epochs. `building` is the line of outputs that are built again, if there are such."""
-
-    ledger: Ledger
-    store: ViewStore
-    producer: Producer
-    sinks: TopicSinks
-    records: Written  # of all sinks, should they have written everything
-    whole: Line  # what the app is when nothing is being built; its cut and states count only then
-    main: Line
-    building: Line | None
-    carried: Carried
-    versions: Versions
-    origins: Mapping[str, Any]
-    epoch: int  # the last that is committed
-    published: int  # the last that the views hold: this one or the next
-    written: Written = field(default_factory=dict)  # beside what the sinks of the main line have written
-
-    @property
-    def token(self) -> int:
-        return self.producer.epoch
-
-    @property
-    def seen(self) -> int:
-        """The last epoch of which anybody can have seen something, in the views or in the topics of sinks."""
-        return max(self.published, self.sinks.last_epoch())
-
-    @property
-    def built(self) -> tuple[str, ...]:
-        """The views and sinks that are being built."""
-        return () if self.building is None else tuple(one.name for one in self.building.plan.outputs)
-
-    @property
-    def silent(self) -> frozenset[str]:
-        """Sinks that are being built only to have their state: their topics hold what they would write."""
-        return frozenset(complete_sinks(self.written, self.records) & set(self.built))
-
-    @property
-    def ids(self) -> Ids:
-        inputs = {name: one.topic.description.id for name, one in self.whole.inputs.items()}
-        return Ids(inputs, {name: one["topic"] for name, one in self.records.items()})
-
-    def topics_of(self, line: Line) -> Mapping[str, str]:
-        """The ids of the topics that the sinks of a line write."""
-        return {sink.name: self.records[sink.name]["topic"] for sink in line.plan.sinks}
-
-    def versions_of(self, line: Line) -> Versions:
-        return {one.name: self.versions[one.name] for one in line.plan.outputs}
-
-    def moved(self, line: Line, *, building: bool) -> Started:
-        """The app after an epoch of one of its lines. What has been built up to the main line becomes part of it."""
-        after = replace(self, epoch=line.cut.epoch, published=line.cut.epoch)
-        if self.building is None:
-            return replace(after, main=line, whole=line, carried=Carried(), written={})
-        if not building:  # the others have moved on, so what is carried is of no use any more
-            silent = {name: self.written[name] for name in self.silent}
-            return replace(after, main=line, carried=Carried(), written=silent)
-        if not has_arrived(line.cut, self.main.cut):
-            return replace(after, building=line)
-        sources = {**self.main.cut.sources, **line.cut.sources}
-        joined = replace(
-            self.whole,
-            cut=replace(line.cut, sources={name: sources[name] for name in self.whole.inputs}),
-            times={**line.times, **self.main.times},
-            states={**line.states, **self.main.states},
-            accounts={**line.accounts, **self.main.accounts},
-        )
-        return replace(after, main=joined, whole=joined, building=None, carried=Carried(), written={})
-
-    def states(self) -> dict[str, Mapping[int, Any]]:
-        """All states that a commit names."""
-        states = {**self.carried.states, **self.main.states}
-        if self.building is not None:
-            states |= {f"{_BUILDING}{name}": parts for name, parts in self.building.states.items()}
-        return states
-
-    def to_document(self) -> dict[str, Any]:
-        document = self.main.to_document()
-        document["accounts"] |= {name: one.to_document() for name, one in self.carried.accounts.items()}
-        return {
-            **document,
-            "outputs": {**self.carried.outputs, **self.versions_of(self.main)},
-            "written": {**self.written, **{sink.name: self.records[sink.name] for sink in self.main.plan.sinks}},
-            "origins": self.origins,
-            "building": None
-            if self.building is None
-            else {
-                **self.building.to_document(),
-                "outputs": self.versions_of(self.building),
-                "topics": self.topics_of(self.building),
-                "silent": sorted(self.silent),
-            },
-        }
 
 
 def start(plan: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession, *, now: int, rebuild: bool) -> Started:
@@ -281,7 +169,7 @@ def _passed_over(app: Started, last: Commit) -> Started:
     """Use up the number of an epoch of building that this program does not want: what was built is of no use then."""
     epoch = last.epoch + 1
     app.store.apply(epoch, app.token, {})
-    states = {name: parts for name, parts in last.states.items() if not name.startswith(_BUILDING)}
+    states = {name: parts for name, parts in last.states.items() if not name.startswith(BUILDING)}
     document = {**last.document, "building": None}
     app.ledger.commit(Commit(epoch, app.token, states, document, last.committed_at))
     return replace(app, epoch=epoch, published=epoch)
@@ -340,7 +228,7 @@ def _with_main(app: Started, last: Commit, known: Versions, differs: Difference,
         same = {name: same.get(name, one) for name, one in app.whole.cut.sources.items()}
     wanted = main.engine.states()
     accounts = accounts_of(last.document)
-    states = {name: parts for name, parts in last.states.items() if not name.startswith(_BUILDING)}
+    states = {name: parts for name, parts in last.states.items() if not name.startswith(BUILDING)}
     main = replace(
         main,
         cut=replace(stored, sources=same),
@@ -363,12 +251,12 @@ def _with_building(app: Started, last: Commit, differs: Difference, half_built: 
     line = _part(app.whole, differs.built)
     line = replace(line, cut=replace(line.cut, epoch=last.epoch))
     if half_built is not None:
-        states = {name: parts for name, parts in last.states.items() if name.startswith(_BUILDING)}
+        states = {name: parts for name, parts in last.states.items() if name.startswith(BUILDING)}
         line = replace(
             line,
             cut=_cut_of(last, half_built),
             times=half_built["times"],
-            states={name.removeprefix(_BUILDING): parts for name, parts in states.items()},
+            states={name.removeprefix(BUILDING): parts for name, parts in states.items()},
             accounts=accounts_of(half_built),
         )
     return replace(app, building=line)
@@ -381,15 +269,6 @@ def _part(whole: Line, outputs: tuple[str, ...]) -> Line:
     inputs = {name: one for name, one in whole.inputs.items() if name in sources}
     cut = replace(whole.cut, sources={name: whole.cut.sources[name] for name in inputs})
     return Line(whole.engine.for_part(plan, inputs), plan, inputs, cut, {}, {}, {})
-
-
-def has_arrived(cut: Cut, main: Cut) -> bool:
-    """Whether what is being built is where the others stand. A topic may have got its event time only now."""
-    return all(
-        one.ends == there.ends and there.time in (None, one.time)
-        for name, one in cut.sources.items()
-        if (there := main.sources.get(name)) is not None
-    )
 
 
 def _is_same(cut: SourceCut, one: Input | None) -> bool:
