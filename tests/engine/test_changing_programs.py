@@ -248,7 +248,8 @@ def test_answers_are_right_when_programs_change_and_die(spark: SparkSession, nam
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@pytest.mark.timeout(1800)
+@settings(max_examples=60)
 @given(st.lists(acts, min_size=3, max_size=12))
 @example([append(6), step("views"), start("ids", "written"), start(*FIVE)])
 def test_answers_are_right_whatever_programs_do(spark: SparkSession, happening: list[Act]) -> None:
