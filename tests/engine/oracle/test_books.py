@@ -77,6 +77,7 @@ def test_every_event_counts_once(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @settings(max_examples=10)
 @given(batches=batches)
 def test_every_event_counts_once_whatever_comes(spark: SparkSession, batches: list[list[tuple[int, int]]]) -> None:
