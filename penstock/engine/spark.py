@@ -40,7 +40,7 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
     # What fails is told by our own errors; Spark would tell it a second time, with the stacks of two languages.
     for name in ("SQLQueryContextLogger", "py4j"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger().addFilter(is_not_of_py4j)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
     for key, value in _CONTEXT.items():
         builder = builder.config(key, value)
@@ -48,7 +48,7 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
         return builder.getOrCreate()
 
 
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
     """Py4J tells of a Spark that has ended through the logger of everybody, past its own one."""
     return Path(record.pathname).parent.name != "py4j"
 

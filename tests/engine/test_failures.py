@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+from py4j import java_gateway  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from penstock.engine.failures import is_evaluation, plain_failure, reason
+from penstock.engine.spark import is_not_of_py4j
 from penstock.errors import DamagedError, FencedError, PenstockError, UnavailableError
 
 STACK = "\n\tat org.apache.spark.Thing(Thing.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:1)"
@@ -59,3 +63,11 @@ def test_the_line_that_says_what_was_wrong_is_found(text: str, said: str) -> Non
 def test_who_was_replaced_is_no_matter_of_rows() -> None:
     assert not is_evaluation(FencedError("instance 1 was replaced"))
     assert is_evaluation(PenstockError("it fails"))
+
+
+def test_what_py4j_says_through_the_logger_of_everybody_is_left_out() -> None:
+    def said_in(file: str | None) -> logging.LogRecord:
+        return logging.LogRecord("root", logging.ERROR, str(file), 1, "Exception while sending command.", (), None)
+
+    assert not is_not_of_py4j(said_in(java_gateway.__file__))
+    assert is_not_of_py4j(said_in(__file__))
