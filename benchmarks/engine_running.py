@@ -51,7 +51,7 @@ class Runner:
         live: bool = False,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
-        from penstock.engine.instance import Instance, wall_clock
+        from penstock.engine.epoch import Instance, wall_clock
 
         began = wall_clock()
         self._outer = reached

@@ -25,7 +25,7 @@ from rich.text import Text
 from shop import app
 
 from penstock import Log, PenstockError
-from penstock.engine.runner import Listener, Manner, Program, run
+from penstock.engine.loop import Listener, Manner, Program, run
 
 SECONDS = 30.0
 COUNTRIES = ("DE", "FR", "IT", "JP")

@@ -9,7 +9,7 @@ from penstock.cli.options import AppFile, AsJson, ChosenApp, LogOfApp
 from penstock.cli.output import counted, print_json, say
 
 if TYPE_CHECKING:
-    from penstock.engine.forecast import Forecast
+    from penstock.engine.resume.forecast import Forecast
 
 
 @command
@@ -19,7 +19,7 @@ def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log: Log
     Nothing is started and nothing is changed. The status is 1 if the program would be refused.
     """
     from penstock.app import load_app
-    from penstock.engine.forecast import forecast
+    from penstock.engine.resume.forecast import forecast
 
     loaded = load_app(file, name=app)
     found = forecast(loaded.plan, log or loaded.log)

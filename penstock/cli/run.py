@@ -19,7 +19,7 @@ from penstock.cli.options import AppFile, ChosenApp, LogOfApp
 from penstock.cli.output import counted, instant, say, tell
 
 if TYPE_CHECKING:
-    from penstock.engine.instance import Progress
+    from penstock.engine.epoch import Progress
     from penstock.errors import UnavailableError
 
 # Where nobody watches a terminal, a line this often is enough.
@@ -43,8 +43,8 @@ def run(
     SIGTERM and Ctrl-C let it finish the epoch it is at. However it ends, the next start goes on where it was.
     """
     from penstock.app import load_app
-    from penstock.engine.runner import Listener, Manner, Program
-    from penstock.engine.runner import run as run_app
+    from penstock.engine.loop import Listener, Manner, Program
+    from penstock.engine.loop import run as run_app
 
     loaded = load_app(file, name=app)
     _let_workers_import_from(file.resolve().parent)

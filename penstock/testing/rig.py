@@ -26,9 +26,9 @@ from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from penstock.app import App
-    from penstock.engine.accounts import Account
-    from penstock.engine.cut import SourceCut
-    from penstock.engine.instance import Instance, Progress
+    from penstock.engine.epoch import Instance, Progress
+    from penstock.engine.plan.cut import SourceCut
+    from penstock.engine.publish.accounts import Account
     from penstock.engine.spark import SparkSession
     from penstock.log.producer import Producer
 
@@ -118,7 +118,7 @@ class Rig:
 
     def restart(self, app: App | None = None) -> None:
         """Begin a new instance, of the same program or of a changed one. One that runs is replaced, not stopped."""
-        from penstock.engine.instance import Instance
+        from penstock.engine.epoch import Instance
 
         if app is not None:
             self.app = app
@@ -164,8 +164,8 @@ class Rig:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=cut.time.watermark)
 
     def _cut_of(self, topic: str) -> SourceCut | None:
-        from penstock.engine.cut import Cut
-        from penstock.engine.ledger import Ledger
+        from penstock.engine.ledger.ledger import Ledger
+        from penstock.engine.plan.cut import Cut
 
         last = Ledger(self.views_path.parent).last_commit()
         return None if last is None else Cut.from_document(last.document["cut"]).sources.get(topic)

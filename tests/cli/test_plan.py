@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from penstock import AppSettings, Log, TopicSettings
 from penstock.app import load_app
-from penstock.engine.instance import Instance
+from penstock.engine.epoch import Instance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -114,7 +114,7 @@ def test_what_only_spark_can_find_wrong_is_told_with_the_line_before_anything_is
 def test_the_disk_being_full_is_waited_for(
     run: Callable[..., Result], shop: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.instance import Instance
+    from penstock.engine.epoch import Instance
     from penstock.errors import UnavailableError
 
     step, failures = Instance.step, ["disk full", "disk full"]
@@ -127,13 +127,13 @@ def test_the_disk_being_full_is_waited_for(
     run("run", str(shop), "--once", "--log", str(folder))
     append(folder, 5)
     monkeypatch.setattr(Instance, "step", sometimes)
-    monkeypatch.setattr("penstock.engine.runner.TRY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.engine.loop.TRY_AGAIN_SECONDS", 0.0)
     shown = run("run", str(shop), "--once", "--log", str(folder))
     assert shown.exit_code == 0
     assert shown.stderr.count("waiting: disk full") == 2
     assert counts(folder) == 5
     failures += ["disk full"]
-    monkeypatch.setattr("penstock.engine.runner.MOST_SECONDS", -1.0)
+    monkeypatch.setattr("penstock.engine.loop.MOST_SECONDS", -1.0)
     shown = run("run", str(shop), "--once", "--log", str(folder))
     assert shown.exit_code == 1
     assert shown.stderr.splitlines()[-2:] == ["error: disk full", "hint: make space"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 import penstock as ps
-from penstock.engine.instance import Instance
+from penstock.engine.epoch import Instance
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
 from penstock.testing import Rig

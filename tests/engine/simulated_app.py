@@ -13,10 +13,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.engine.epochs import Commit, EpochPlan
-from penstock.engine.garbage import Garbage
-from penstock.engine.ledger import Ledger, open_ledger
-from penstock.engine.savepoints import Savepoints
+from penstock.engine.ledger.garbage import Garbage
+from penstock.engine.ledger.ledger import Ledger, open_ledger
+from penstock.engine.ledger.records import Commit, EpochPlan
+from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.state.run import RunFile
 from penstock.errors import FencedError
 from penstock.log.files import write_durably

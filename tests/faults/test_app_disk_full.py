@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.ledger import Ledger
+from penstock.engine.ledger.ledger import Ledger
 from penstock.errors import UnavailableError
 from penstock.log import Log
 from penstock.testing import Rig

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.ledger import Ledger
+from penstock.engine.ledger.ledger import Ledger
 from penstock.log import Log, TopicSettings
 from tests.faults.app_oracle import assert_right, shown, views_of
 from tests.faults.app_processes import PROGRAM, SCHEMA, RunningApp, command, run_once, some_rows, until

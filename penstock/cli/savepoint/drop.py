@@ -19,7 +19,7 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Forget a savepoint, and remove the files that only it needed."""
-    from penstock.engine.garbage import Garbage
+    from penstock.engine.ledger.garbage import Garbage
 
     with open_log(log):
         ledger = opened_ledger(log, app)

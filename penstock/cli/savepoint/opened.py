@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from penstock.engine.ledger import Ledger
-    from penstock.engine.savepoints import Savepoint, Savepoints
+    from penstock.engine.ledger.ledger import Ledger
+    from penstock.engine.ledger.savepoints import Savepoint, Savepoints
 
 SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")]
 
@@ -18,14 +18,14 @@ SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of 
 def opened_ledger(log: Path, app: str | None) -> Ledger:
     """The ledger of the app that was named, or of the only one."""
     from penstock.derive.place import app_directory, chosen_app
-    from penstock.engine.ledger import Ledger
+    from penstock.engine.ledger.ledger import Ledger
 
     return Ledger(app_directory(log, chosen_app(log, app)))
 
 
 def savepoints_of(ledger: Ledger) -> Savepoints:
-    from penstock.engine.savepoints import Savepoints
-    from penstock.engine.view_copies import StoredViews
+    from penstock.engine.ledger.savepoints import Savepoints
+    from penstock.engine.ledger.view_copies import StoredViews
 
     return Savepoints(ledger, StoredViews(ledger.directory, ledger.app))
 

@@ -20,7 +20,7 @@ def restore(
 ) -> None:
     """Go back to a savepoint: the app goes on from there when it is next started, and reads again what came since.
     An instance that still runs is stopped. Rows that the app has written into topics stay there."""
-    from penstock.engine.ledger import instance_name
+    from penstock.engine.ledger.ledger import instance_name
 
     with open_log(log) as opened:
         ledger = opened_ledger(log, app)

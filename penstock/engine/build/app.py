@@ -8,11 +8,11 @@ from functools import partial, reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.accounts import has_met_state
 from penstock.engine.build import aggregates, joins, lookups, rows, sources, tables
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
+from penstock.engine.publish.accounts import has_met_state
 from penstock.flow import plan as flow
 
 # Tasks find their state by the number of their partition, and rows get there by the columns of their group. These rules

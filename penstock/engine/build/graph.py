@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
 from penstock.engine.operators.contract import EVENTS, HASH, SECOND_HASH, WEIGHT, Operator, PairOperator
-from penstock.engine.planning import Times, latest
-from penstock.engine.tasks import InArrow, assignment, paired, state_partition, stateful
+from penstock.engine.plan.next_cut import Times, latest
+from penstock.engine.run.tasks import InArrow, assignment, paired, state_partition, stateful
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import Graph, Operation, arrow_schema, columns_of_rows, in_arrow, quoted, without
+from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.operators.contract import EVENTS, WEIGHT
-from penstock.engine.source_topic import plain_errors
-from penstock.engine.tasks import InArrow, assignment
+from penstock.engine.run.tasks import InArrow, assignment
 from penstock.flow import plan as flow
 from penstock.log.files import disk_errors
 

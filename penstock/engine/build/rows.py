@@ -23,7 +23,7 @@ from penstock.engine.build.graph import (
 )
 from penstock.engine.build.needs import EVERYTHING, Columns, is_wanted
 from penstock.engine.operators.contract import EVENTS, WEIGHT
-from penstock.engine.tasks import assignment
+from penstock.engine.run.tasks import assignment
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import SHARE, arrow_schema, in_arrow, quoted, without
+from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import hashes_of
 from penstock.engine.operators.windows import group_order
-from penstock.engine.source_topic import plain_errors
-from penstock.engine.tasks import InArrow, Kept, collected, pieces
+from penstock.engine.run.tasks import InArrow, Kept, collected, pieces
 from penstock.flow.expressions import Call
 from penstock.log.files import disk_errors
 

@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.engine.build.graph import OFFSET, PARTITION, Graph
-from penstock.engine.observe import ahead_mask, event_times
-from penstock.engine.source_read import evened
-from penstock.engine.source_topic import Place, kept_topic, plain_errors
+from penstock.engine.datasource.read import evened
+from penstock.engine.datasource.topic import Place, kept_topic, plain_errors
+from penstock.engine.plan.observe import ahead_mask, event_times
+from penstock.engine.run.tasks import Assignment, InArrow, assignment, report
 from penstock.engine.state.arrangement import GONE
 from penstock.engine.state.rows import mask
-from penstock.engine.tasks import Assignment, InArrow, assignment, report
 from penstock.flow import plan as flow
 from penstock.log import Batch
 from penstock.log.files import disk_errors

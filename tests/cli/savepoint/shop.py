@@ -9,8 +9,8 @@ from penstock import Log
 from penstock.contracts import ViewChanges, ViewTable
 from penstock.derive.place import app_directory
 from penstock.derive.store import ViewStore
-from penstock.engine.epochs import Commit, EpochPlan
-from penstock.engine.ledger import Ledger, instance_name, open_ledger
+from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger
+from penstock.engine.ledger.records import Commit, EpochPlan
 from penstock.engine.state.run import RunFile
 
 SCHEMA = pa.schema([("orders", pa.int64())])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.app import App
-from penstock.engine import running
+from penstock.engine.run import compiled
 from penstock.flow.settings import AppSettings
 from penstock.flow.windows import tumbling
 from penstock.testing import Rig
@@ -85,7 +85,7 @@ def test_rows_find_the_state_of_their_key(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, partitions: int, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(running, "SMALL_ROWS", 3)
+        monkeypatch.setattr(compiled, "SMALL_ROWS", 3)
     with Rig(app_of(partitions), spark=spark) as rig:
         play = Play(rig)
         play.all(Script(seed=4, least=3, most=3))

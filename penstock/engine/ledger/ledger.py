@@ -1,0 +1,314 @@
+"""The ledger of an app: what each epoch reads and what it left, on disk before anybody relies on it.
+
+It lives in `<log>/apps/<app>/`, which may be shared storage, and knows nothing of Spark, cuts or views: what the engine
+adds is opaque JSON. The mechanism: one small file per plan and per commit, put in place as a whole under one lock,
+and the number of the instance that may do so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from penstock.engine.ledger.records import (
+    STAGED_DIRECTORY,
+    STATE_DIRECTORY,
+    Commit,
+    EpochPlan,
+    check_run_paths,
+    commit_content,
+    numbered,
+    parse_commit,
+    parse_plan,
+    plan_content,
+)
+from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, UnknownOutcomeError
+from penstock.log.description import NAME_PATTERN, NAME_RULE
+from penstock.log.document import Content, load_document, store_document
+from penstock.log.files import Disk, Files, disk_errors
+
+LEDGER_FORMAT = 2
+APP_NAME = "app.json"
+INSTANCE_NAME = "instance.json"
+LOCK_NAME = "lock"
+EPOCHS_DIRECTORY = "epochs"
+SAVEPOINTS_DIRECTORY = "savepoints"
+_EPOCH_NAME = re.compile(r"(\d{12})\.(plan|commit)\.json")
+
+
+class Ledger:
+    """The ledger of one app that exists; `open_ledger` begins a new one. What always holds:
+
+    1. After a crash at any instant it opens, and the last commit is N-1 or N. What it has shown to the instance that
+       has taken over is on disk.
+    2. When `take_over` has returned, nothing of an instance with a lower token is stored any more.
+    3. Epochs are committed one after the other, each after its plan, each once: the first commit of an epoch stays.
+    4. A plan is replaced only by a plan of the same epoch, and the plan of a restore only by that of another restore.
+    5. Recovery only looks: doing it twice changes nothing.
+
+    An instance calls `take_over`, then `Savepoints.finish_restore`, then runs `pending_plan` if there is one, and from
+    then on `write_plan` and `commit` in turn.
+    """
+
+    def __init__(self, directory: Path, *, files: Files | None = None) -> None:
+        self.directory = directory
+        self.files: Files = files or Disk()
+        content = self._read(directory / APP_NAME, "description of the app")
+        if content is None:
+            raise DeclarationError(f"{directory}: there is no app", hint="an app is there once it has been started")
+        _refuse_other_format(directory, content["ledger"])
+        self.app: str = content["app"]
+        self.state_partitions: int = content["state_partitions"]
+        self.created: int = content["created"]
+        self._newest: Commit | None = None
+        # A name that another process, or a failed call, has left may not be on disk yet.
+        self._unsynced = True
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def token(self) -> int:
+        """The instance that may plan and commit; 0 before the first."""
+        content = self._read(self.directory / INSTANCE_NAME, "number of the running instance")
+        return 0 if content is None else int(content["token"])
+
+    def last_commit(self) -> Commit | None:
+        while (epoch := self.last_epoch()) > 0:
+            # None: so many epochs were committed since that this one was collected.
+            if (commit := self.commit_of(epoch)) is not None:
+                return commit
+        return None
+
+    def last_epoch(self) -> int:
+        """The epoch of the last commit, told by its name alone; 0 before the first."""
+        return max(self.numbers("commit"), default=0)
+
+    def commit_of(self, epoch: int) -> Commit | None:
+        """The commit of an epoch; None if it is not committed, or so long ago that it was collected."""
+        if self._newest is None or self._newest.epoch != epoch:
+            content = self._read(self.path_of(epoch, "commit"), f"commit of epoch {epoch}")
+            if content is None:
+                return None
+            commit = parse_commit(content)
+            if self._newest is not None and epoch < self._newest.epoch:
+                return commit
+            self._newest = commit
+        return self._newest
+
+    def pending_plan(self) -> EpochPlan | None:
+        """The plan that has no commit yet: it is to be run, as it is, before any other."""
+        return self._plan_of(self.last_epoch() + 1)
+
+    def numbers(self, kind: str) -> list[int]:
+        """The epochs of which there is a file of this kind ('plan' or 'commit'), in order; all of them on disk."""
+        directory = self.directory / EPOCHS_DIRECTORY
+        with disk_errors(self._where):
+            if self._unsynced:
+                self.files.sync_directory(directory)
+                self._unsynced = False
+            found = [_EPOCH_NAME.fullmatch(name) for name in self.files.names(directory)]
+        return [int(match[1]) for match in found if match and match[2] == kind]
+
+    def path_of(self, epoch: int, kind: str) -> Path:
+        return self.directory / EPOCHS_DIRECTORY / f"{numbered(epoch)}.{kind}.json"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def take_over(self, token: int) -> None:
+        """Become the instance of this app. What an earlier one had not stored yet is refused from now on."""
+        with self._alone():
+            stored = self.token()
+            if token < stored:
+                raise self._replaced(token, stored)
+            if token > stored:
+                store_document(self.files, self.directory / INSTANCE_NAME, {"token": token})
+            else:
+                self.files.sync_directory(self.directory)  # an attempt that failed may have left the name unsynced
+            self._unsynced = True
+
+    def write_plan(self, plan: EpochPlan) -> None:
+        """Store what the next epoch reads, before it runs. A second plan of the same epoch replaces the first."""
+        content = plan_content(plan)
+        with self._alone():
+            self._refuse_replaced(plan.token)
+            self._refuse_unless_next(plan.epoch)
+            if plan.restores is None:
+                self._refuse_unfinished_restore(self._plan_of(plan.epoch))
+            self._unsynced = True
+            store_document(self.files, self.path_of(plan.epoch, "plan"), content)
+            self._unsynced = False
+
+    def commit(self, commit: Commit) -> None:
+        """Store what the planned epoch left: from now on it is done. A repeat by the same instance changes nothing.
+
+        After UnknownOutcomeError it may be called again, with the same commit.
+        """
+        check_run_paths(commit)
+        content = commit_content(commit)
+        with self._alone():
+            self._refuse_replaced(commit.token)
+            if commit.epoch == self.last_epoch():
+                self._refuse_unless_same(content)
+                return
+            self._refuse_unless_next(commit.epoch)
+            self._refuse_unless_planned(commit)
+            self._store_commit(self.path_of(commit.epoch, "commit"), content)
+            self._newest = parse_commit(content)
+
+    def _store_commit(self, path: Path, content: Content) -> None:
+        self._unsynced = True
+        try:
+            store_document(self.files, path, content)
+        except OSError as error:
+            if not self.files.exists(path):
+                raise
+            raise UnknownOutcomeError(
+                f"{self._where}: epoch {content['epoch']} may or may not be committed; {error.strerror}",
+                hint="commit it again, or open the ledger again and look",
+            ) from error
+        self._unsynced = False
+
+    # -- refusing -----------------------------------------------------------------------------------------------------
+
+    def _refuse_replaced(self, token: int) -> None:
+        stored = self.token()
+        if token < stored:
+            raise self._replaced(token, stored)
+        if token > stored:
+            raise DeclarationError(
+                f"{self._where}: instance {token} has not taken over; the last to do so was {stored}",
+                hint="call take_over before the first epoch",
+            )
+
+    def _replaced(self, token: int, stored: int) -> FencedError:
+        return FencedError(
+            f"{self._where}: instance {token} was replaced by instance {stored}",
+            hint="another instance of this app has started, or a savepoint was restored; stop this one",
+        )
+
+    def _refuse_unless_next(self, epoch: int) -> None:
+        following = self.last_epoch() + 1
+        if epoch != following:
+            raise ConflictError(
+                f"{self._where}: epoch {epoch} is not the next one; the last commit is {following - 1}",
+                expected=following,
+                actual=epoch,
+                hint="read the last commit and plan the epoch after it",
+            )
+
+    def _refuse_unless_planned(self, commit: Commit) -> None:
+        plan = self._plan_of(commit.epoch)
+        if plan is None:
+            raise ConflictError(
+                f"{self._where}: epoch {commit.epoch} cannot be committed; it has no plan",
+                expected=commit.epoch - 1,
+                actual=commit.epoch,
+                hint="write the plan before the epoch runs",
+            )
+        if plan.restores != commit.restored_from:
+            self._refuse_unfinished_restore(plan)
+            raise DeclarationError(f"{self._where}: epoch {commit.epoch} is no restore, by its plan")
+
+    def _refuse_unless_same(self, content: Content) -> None:
+        stored = self._read(self.path_of(content["epoch"], "commit"), f"commit of epoch {content['epoch']}")
+        if stored != content:
+            raise ConflictError(
+                f"{self._where}: epoch {content['epoch']} was committed before, with other content",
+                expected=content["epoch"] + 1,
+                actual=content["epoch"],
+                hint="read the last commit and go on from there",
+            )
+
+    def _refuse_unfinished_restore(self, plan: EpochPlan | None) -> None:
+        if plan is not None and plan.restores is not None:
+            raise DeclarationError(
+                f"{self._where}: savepoint '{plan.restores}' is being restored as epoch {plan.epoch}, unfinished",
+                hint=f"start the app again, or: penstock savepoint restore {plan.restores} --app {self.app}",
+            )
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return f"app '{self.app}'"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with disk_errors(self._where), closing(self.files.lock(self.directory / LOCK_NAME)) as lock:
+            lock.acquire()
+            yield
+
+    def _plan_of(self, epoch: int) -> EpochPlan | None:
+        content = self._read(self.path_of(epoch, "plan"), f"plan of epoch {epoch}")
+        return None if content is None else parse_plan(content)
+
+    def _read(self, path: Path, what: str) -> Content | None:
+        """The content of one file; None if it is not there."""
+        with disk_errors(str(self.directory), but=FileNotFoundError):
+            try:
+                return load_document(self.files, path, what=what)
+            except FileNotFoundError:
+                return None
+            except DamagedError:
+                raise DamagedError(f"{path}: the {what} is damaged", hint=_repair(path)) from None
+
+
+def open_ledger(
+    directory: Path, app: str, *, state_partitions: int, created: int, files: Files | None = None
+) -> Ledger:
+    """The ledger of an app that is being started: as it was left, or a new one."""
+    check_app_name(app)
+    files = files or Disk()
+    with disk_errors(f"app '{app}'"):
+        for folder in (directory.parent, directory):
+            files.make_directory(folder)
+            files.sync_directory(folder.parent)
+        with closing(files.lock(directory / LOCK_NAME)) as lock:
+            lock.acquire()
+            if not files.exists(directory / APP_NAME):
+                for name in (EPOCHS_DIRECTORY, STATE_DIRECTORY, STAGED_DIRECTORY, SAVEPOINTS_DIRECTORY):
+                    files.make_directory(directory / name)
+                content = {"ledger": LEDGER_FORMAT, "app": app, "state_partitions": state_partitions}
+                store_document(files, directory / APP_NAME, {**content, "created": created})
+    ledger = Ledger(directory, files=files)
+    if ledger.state_partitions != state_partitions:
+        raise DeclarationError(
+            f"app '{app}': its state has {ledger.state_partitions} partitions, for good; found {state_partitions}",
+            hint=f"set state_partitions to {ledger.state_partitions}, or start the app under another name",
+        )
+    return ledger
+
+
+def stored_state_partitions(directory: Path) -> int | None:
+    """How many state partitions the app has, for good; None for an app that has not been started yet."""
+    return Ledger(directory).state_partitions if (directory / APP_NAME).exists() else None
+
+
+def instance_name(app: str) -> str:
+    """The log's producer whose epochs are the numbers of the app's instances, and with them its tokens."""
+    return f"penstock.app.{app}"
+
+
+def check_app_name(app: str) -> None:
+    if not NAME_PATTERN.fullmatch(app) or not NAME_PATTERN.fullmatch(instance_name(app)):
+        raise DeclarationError(f"app '{app}': this is not a name for an app", hint=NAME_RULE)
+
+
+def _refuse_other_format(directory: Path, version: object) -> None:
+    if version != LEDGER_FORMAT:
+        raise DeclarationError(
+            f"{directory}: the app has format {version}; this version of Penstock reads format {LEDGER_FORMAT}",
+            hint="open it with the version of Penstock that wrote it",
+        )
+
+
+def _repair(path: Path) -> str:
+    if path.name == INSTANCE_NAME:
+        return "stop every instance of the app, remove the file, and start the app: it writes a new one"
+    if path.parent.name == EPOCHS_DIRECTORY:
+        return (
+            "restore the file from a copy, or go back to a savepoint: penstock savepoint list; "
+            "without one, move the app's folder away and start the app: it builds everything again from the log"
+        )
+    return "restore the file from a copy"

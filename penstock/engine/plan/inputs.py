@@ -1,0 +1,93 @@
+"""The topics an app reads: made when they are missing, refused when they are not what the app declares."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.engine.plan.next_cut import Input
+from penstock.errors import DeclarationError
+from penstock.flow import plan as flow
+from penstock.log import Log, TopicSettings
+from penstock.log.ddl import to_ddl
+from penstock.log.schema import parse_schema
+from penstock.log.topic import Topic
+
+_NONE: frozenset[str] = frozenset()
+
+
+def check_inputs(log: Log, plan: flow.Plan) -> None:
+    """Refuse topics that are there and are not what the app declares."""
+    known = set(log.topics())
+    for node in _sources(plan):
+        if node.name in known:
+            _check(log.topic(node.name), node)
+
+
+def open_inputs(log: Log, plan: flow.Plan) -> dict[str, Input]:
+    tables = _looked_up(plan)
+    return {node.name: Input(node, _opened(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
+
+
+def _looked_up(plan: flow.Plan) -> dict[str, frozenset[str]]:
+    """For topics whose events look up rows of tables: what those tables are made of.
+
+    Where two would wait for each other, neither does.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for join in flow.nodes(plan):
+        if isinstance(join, flow.AsOfJoin):
+            for name in _names(join.left):
+                found[name] = found.get(name, _NONE) | _names(join.right)
+    return {name: frozenset(one for one in tables if not _waits(one, name, found)) for name, tables in found.items()}
+
+
+def _waits(name: str, for_: str, found: dict[str, frozenset[str]]) -> bool:
+    """Whether a topic would wait for another one, or for one that does; every topic waits for itself."""
+    reached, ahead = set[str](), [name]
+    while ahead:
+        one = ahead.pop()
+        if one not in reached:
+            reached.add(one)
+            ahead.extend(found.get(one, _NONE))
+    return for_ in reached
+
+
+def _names(node: flow.Node) -> frozenset[str]:
+    return frozenset(one.name for one in flow.upstream(node) if isinstance(one, flow.Topic | flow.Changelog))
+
+
+def _sources(plan: flow.Plan) -> list[flow.Source]:
+    return [node for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)]
+
+
+def _opened(log: Log, node: flow.Source) -> Topic:
+    if node.name in log.topics():
+        topic = log.topic(node.name)
+        _check(topic, node)
+        return topic
+    time = node.time if isinstance(node, flow.Changelog) else (node.timing.column if node.timing else None)
+    settings = TopicSettings(partitions=node.partitions, key=node.key, time=time)
+    return log.create_topic(node.name, parse_schema(node.schema), settings=settings)
+
+
+def _check(topic: Topic, node: flow.Source) -> None:
+    if topic.settings.key != node.key:
+        raise _other(node, "key", ", ".join(topic.settings.key) or "none", ", ".join(node.key) or "none")
+    for field in parse_schema(node.schema):
+        if field.name not in topic.schema.names:
+            raise _other(node, "columns", ", ".join(topic.schema.names), field.name)
+        stored = topic.schema.field(field.name)
+        if stored.type != field.type:
+            raise _other(node, f"column '{field.name}'", _shown(stored), _shown(field))
+
+
+def _shown(field: pa.Field[pa.DataType]) -> str:
+    return to_ddl(pa.schema([field.with_nullable(True)]))
+
+
+def _other(node: flow.Source, what: str, stored: str, declared: str) -> DeclarationError:
+    verb = "are" if what == "columns" else "is"
+    return DeclarationError(
+        f"{node.place}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
+        hint="declare the topic as it is, or change it: penstock topic evolve",
+    )

@@ -1,0 +1,168 @@
+"""Step 1 of an epoch: choosing its cut. How far to read each source, and how far time has come there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.engine.plan.cut import Backlog, Cut, Ends, SourceCut, admit_all, backlogs
+from penstock.engine.plan.observe import observe
+from penstock.engine.plan.watermark import SourceTime, advance
+from penstock.errors import RangeError
+from penstock.flow import plan as flow
+from penstock.flow.settings import AppSettings
+from penstock.log import Log
+from penstock.log.frame import NO_TIME
+from penstock.log.promises import effective
+from penstock.log.topic import Topic
+
+Times = Mapping[str, int]
+"""How far time has come for what reads some topics together, by `together(topics)`. It never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source of the plan and the topic it names.
+
+    `waits_for` are the sources of tables in which its events look up rows: these are read before the first event.
+    """
+
+    node: flow.Source
+    topic: Topic
+    waits_for: frozenset[str] = frozenset()
+
+    @property
+    def timing(self) -> flow.Timing | None:
+        return self.node.timing if isinstance(self.node, flow.Topic) else None
+
+
+def together(sources: Iterable[str]) -> str:
+    """A name for topics whose watermark is that of the one furthest behind."""
+    return ",".join(sorted(sources))
+
+
+def topics_in(group: str) -> set[str]:
+    """The topics that have such a name together."""
+    return set(group.split(",")) if group else set()
+
+
+def latest(times: Times, groups: Iterable[tuple[str, ...]]) -> int:
+    """The time of the group of topics where it has come furthest."""
+    return max((times.get(together(group), NO_TIME) for group in groups), default=NO_TIME)
+
+
+def first_cut(inputs: Mapping[str, Input], now: int) -> Cut:
+    """The cut before the first epoch: nothing is read yet."""
+    sources = {name: _untouched(one) for name, one in inputs.items()}
+    return Cut(0, now, sources)
+
+
+def _untouched(one: Input) -> SourceCut:
+    starts = one.topic.starts()
+    time = SourceTime() if one.timing else None
+    return SourceCut(one.topic.name, one.topic.description.id, starts, starts, time)
+
+
+def next_cut(
+    log: Log,
+    inputs: Mapping[str, Input],
+    before: Cut,
+    settings: AppSettings,
+    *,
+    now: int,
+    until: Mapping[str, SourceCut] | None = None,
+) -> tuple[Cut, frozenset[str]]:
+    """The cut after `before`, as far as the limits allow, and the sources of which it reads all there is.
+
+    Of a source that is in `until` it goes no further than that, neither in rows nor in time, and once it has all the
+    rows it has the same time.
+    """
+    bounds = until or {}
+    for name, one in inputs.items():
+        _refuse_what_is_gone(one, before.sources[name])
+    found = backlogs({name: (one.topic, before.sources[name].ends) for name, one in inputs.items()})
+    found = {
+        name: Backlog(one.topic, one.starts, bounds[name].ends) if name in bounds else one
+        for name, one in found.items()
+    }
+    ends = _admitted(inputs, found, settings)
+    reached = frozenset(name for name in inputs if _is_whole(found[name], ends[name]))
+    sources = {}
+    for name, one in inputs.items():
+        caught_up = name in reached and name not in bounds
+        cut = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
+        sources[name] = _bounded(cut, bounds[name], reached=name in reached) if name in bounds else cut
+    return Cut(before.epoch + 1, now, sources), reached
+
+
+def _admitted(inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings) -> dict[str, Ends]:
+    ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    held = {
+        name: replace(found[name], ends=found[name].starts)
+        for name, one in inputs.items()
+        if _is_unread(one.topic, found[name])
+        and not all(_is_whole(found[each], ends[each]) for each in one.waits_for & found.keys())
+    }
+    return admit_all({**found, **held}, max_rows=settings.max_rows, max_bytes=settings.max_bytes) if held else ends
+
+
+def _is_whole(backlog: Backlog, ends: Ends) -> bool:
+    return all(ends[number] >= end for number, end in backlog.ends.items())
+
+
+def _is_unread(topic: Topic, backlog: Backlog) -> bool:
+    """Whether nothing was read so far of what the topic has."""
+    return all(backlog.starts.get(number, start) <= start for number, start in topic.starts().items())
+
+
+def _refuse_what_is_gone(one: Input, before: SourceCut) -> None:
+    for number, start in one.topic.starts().items():
+        read = before.ends.get(number, start)
+        if start > read:
+            raise RangeError(
+                f"topic '{one.topic.name}', partition {number}: the rows from offset {read} up to {start} were removed "
+                f"before the app had read them",
+                hint="keep rows for longer: penstock topic retain; to begin with what is left, start the app under "
+                "another name",
+            )
+
+
+def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
+    if bound.time is None or (cut.time is None and not reached):
+        return cut
+    if reached or cut.time is None:
+        return replace(cut, time=bound.time)
+    return replace(cut, time=replace(cut.time, watermark=min(cut.time.watermark, bound.time.watermark)))
+
+
+def _source_cut(
+    log: Log, one: Input, before: SourceCut, ends: dict[int, int], *, now: int, caught_up: bool
+) -> SourceCut:
+    time = None
+    if one.timing is not None:
+        seen = observe(one.topic, before.ends, ends, one.timing)
+        promises = effective(log.promises(one.topic), ends)
+        time = advance(
+            before.time or SourceTime(), seen.producers, promises, timing=one.timing, now=now, caught_up=caught_up
+        )
+    return SourceCut(before.topic, before.topic_id, before.ends, ends, time)
+
+
+def rows_in(cut: Cut) -> int:
+    """About how many rows a cut reads: offsets that a rewrite has emptied count as well."""
+    return sum(one.ends[number] - one.starts[number] for one in cut.sources.values() for number in one.starts)
+
+
+def times_after(groups: Iterable[tuple[str, ...]], before: Times, cut: Cut, reached: frozenset[str]) -> Times:
+    """The time of what reads these groups of topics, after an epoch that reads `reached` to the end."""
+    return {
+        together(group): max(before.get(together(group), NO_TIME), _watermark(cut, group, reached)) for group in groups
+    }
+
+
+def _watermark(cut: Cut, sources: tuple[str, ...], reached: frozenset[str]) -> int:
+    """That of the source furthest behind. One that has no event yet, and none waiting, does not hold up the others."""
+    times = {name: time.watermark for name in sources if (time := cut.sources[name].time) is not None}
+    if any(mark == NO_TIME and name not in reached for name, mark in times.items()):
+        return NO_TIME
+    return min((mark for mark in times.values() if mark != NO_TIME), default=NO_TIME)

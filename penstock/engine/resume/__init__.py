@@ -1,0 +1,1 @@
+"""What happens at a start: what is kept, built again, finished or refused."""

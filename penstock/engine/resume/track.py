@@ -1,0 +1,125 @@
+"""A line: some views of an app on their way along the log, with the cut and the states they have reached.
+
+An app has one line. While views that changed are built again, it has a second one for them, which starts at the
+beginning of the log and ends where the first one stands; then the two become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.engine.ledger.records import States
+from penstock.engine.plan.cut import Cut
+from penstock.engine.plan.next_cut import Input, Times, latest, together
+from penstock.engine.publish.accounts import Account, account, meters
+from penstock.engine.run.compiled import Engine, Ran
+from penstock.flow import plan as flow
+from penstock.flow.timed import timed_sources
+from penstock.log.frame import NO_TIME
+
+# Where any moment may be an end, silence makes an epoch this often, in microseconds.
+TICK = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Where some views are: everything up to `cut` is in `states` and `accounts`, and it is as late as `times` say."""
+
+    engine: Engine
+    plan: flow.Plan
+    inputs: Mapping[str, Input]
+    cut: Cut
+    times: Times
+    states: States
+    accounts: Mapping[str, Account]
+
+    def moved(self, cut: Cut, times: Times, ran: Ran) -> Line:
+        """The line after an epoch."""
+        totals = {name: self.accounts.get(name, Account()) + one for name, one in self.epoch_accounts(ran).items()}
+        # Of topics that are no longer read together the time is forgotten: it would stand still, and be wrong later on.
+        groups = set(map(together, self.timed_groups()))
+        kept = {group: one for group, one in self.times.items() if group in groups}
+        return replace(self, cut=cut, times={**kept, **times}, states=ran.states, accounts=totals)
+
+    def epoch_accounts(self, ran: Ran) -> dict[str, Account]:
+        """What became of the events of one epoch, by view and sink."""
+        state_of = {
+            (state.node, state.input): state.name
+            for state in self.engine.states().values()
+            if "events" in ran.state_counts.get(state.name, {})
+        }
+        return {
+            one.name: account(one.name, meters(one.node, state_of), ran.source_counts, ran.state_counts, ran.events)
+            for one in self.plan.outputs
+        }
+
+    def timed_groups(self) -> set[tuple[str, ...]]:
+        """The topics that are read together, whose time is one."""
+        groups = {state.sources for state in self.engine.states().values()}
+        return groups | {timed_sources(one.node) for one in self.plan.outputs}
+
+    def time_of_view(self, view: flow.View) -> int:
+        return latest(self.times, [timed_sources(view.node)])
+
+    def closes_something(self, cut: Cut, times: Times) -> bool:
+        """Whether a window may end because time has moved on, though nothing has come in."""
+        for state in self.engine.states().values():
+            then, now = state.time_at(self.times), state.time_at(times)
+            if then < min(now, _last_end(cut, state.sources, _longest(state.node))) and _may_end(state.node, then, now):
+                return True
+        return False
+
+    def outputs_of(self, node: flow.Node) -> str:
+        """The views and sinks that a node is part of."""
+        names = [one.name for one in self.plan.outputs if node in flow.upstream(one.node)]
+        return ", ".join(names)
+
+    def to_document(self) -> dict[str, Any]:
+        return {
+            "cut": self.cut.to_document(),
+            "times": dict(self.times),
+            "accounts": {name: one.to_document() for name, one in self.accounts.items()},
+        }
+
+
+def accounts_of(document: Mapping[str, Any]) -> dict[str, Account]:
+    return {name: Account(**one) for name, one in document["accounts"].items()}
+
+
+def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
+    """No window that holds an event so far ends later than this."""
+    times = [time.producers.values() for name in sources if (time := cut.sources[name].time) is not None]
+    newest = max((clock.max_time for clocks in times for clock in clocks), default=NO_TIME)
+    return newest if newest == NO_TIME else newest + longest
+
+
+def _longest(node: flow.Node) -> int:
+    """How long after an event a window that holds it can end, with all windows that its answers are in."""
+    below = max((_longest(one) for one in flow.inputs(node)), default=0)
+    if isinstance(node, flow.TimedJoin):
+        return below + max(node.before, node.after) + 1
+    windowing = node.windowing if isinstance(node, flow.Aggregate) else None
+    if windowing is None:
+        return below
+    window = windowing.window
+    if isinstance(window, flow.Session):
+        return below + window.gap
+    day = 86_400_000_000 if isinstance(window, flow.Tumbling | flow.Hopping) and window.zone else 0
+    return below + window.size + day
+
+
+def _may_end(node: flow.Node, then: int, now: int) -> bool:
+    """Whether an answer that waits for an end can be given between two moments."""
+    if isinstance(node, flow.TimedJoin):
+        return node.how not in ("inner", "semi") and now // TICK > then // TICK
+    if not isinstance(node, flow.Aggregate) or node.windowing is None or node.windowing.emit != "final":
+        return False
+    match node.windowing.window:
+        case flow.Tumbling(size, offset, None):
+            return (now - offset) // size > (then - offset) // size
+        case flow.Hopping(size, every, offset, None):
+            return (now - offset - size) // every > (then - offset - size) // every
+        case _:
+            return now // TICK > then // TICK

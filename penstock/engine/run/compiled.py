@@ -1,0 +1,304 @@
+"""Step 2 of an epoch: running its Spark work, and gathering what the tasks report."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.build.app import Built, build
+from penstock.engine.build.graph import Graph, StateOf
+from penstock.engine.build.suspects import (
+    PLACE,
+    find_failing,
+    find_late,
+    has_place,
+    needs_everything,
+    reached,
+)
+from penstock.engine.datasource.read import plan_splits
+from penstock.engine.datasource.topic import Place
+from penstock.engine.ledger.records import STAGED_DIRECTORY, States, numbered
+from penstock.engine.plan.cut import Cut
+from penstock.engine.plan.next_cut import Input, Times, rows_in
+from penstock.engine.resume.versions import source_names
+from penstock.engine.run.failures import FAILURES, reason
+from penstock.engine.run.tasks import PROPERTY
+from penstock.engine.spark import evaluated_in_place
+from penstock.engine.state.run import RunFile
+from penstock.errors import PenstockError
+from penstock.flow import plan as flow
+from penstock.log.files import disk_errors
+
+# In epochs with fewer rows a Python task costs more than its rows do, so nothing is worked out twice.
+SMALL_ROWS = 200_000
+
+Dead = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""By topic, partition and offset (as JSON has them): why a row is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an epoch is to do: read the rows of a cut, without dead ones, on top of these states.
+
+    `before` and `after` tell what time it is then, for what reads some topics together.
+    """
+
+    epoch: int
+    token: int
+    cut: Cut
+    states: States
+    before: Times
+    after: Times
+    dead: Dead = field(default_factory=dict)
+
+    def time_before(self, state: StateOf) -> int:
+        return state.time_at(self.before)
+
+    def time_after(self, state: StateOf) -> int:
+        return state.time_at(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What an epoch's tasks have left: files with the outputs' changes and with dead rows, states, and counts."""
+
+    staged: dict[str, list[Path]]
+    events: dict[str, int]
+    dead: list[Path]
+    states: dict[str, dict[int, tuple[RunFile, ...]]]
+    state_counts: dict[str, dict[str, int]]
+    source_counts: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where an app lives: its log, its own folder in it, and in how many partitions its state is kept."""
+
+    log: Path
+    directory: Path
+    partitions: int
+
+
+class Engine:
+    """A plan, built for Spark, that can be run for one epoch after the other. A plan without outputs does nothing."""
+
+    def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._inputs = inputs
+        self._home = home
+        self._directory = home.directory
+        self._partitions = home.partitions
+        self._sources = sorted(source_names(plan))
+        self._built: dict[bool, Built] = {}
+
+    def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> Engine:
+        """An engine for some of the views."""
+        return Engine(self._spark, plan, inputs, self._home)
+
+    def built(self, *, small: bool = True) -> Built:
+        """The plan for small epochs or for large ones; made when it is first needed."""
+        if small not in self._built:
+            self._built[small] = build(self._spark, self._plan, partitions=self._partitions, small=small)
+        return self._built[small]
+
+    def states(self) -> Mapping[str, StateOf]:
+        return self.built().states if self._plan.outputs else {}
+
+    def run(self, work: Work) -> Ran:
+        """Run an epoch. Nothing but new files comes of it; it can be run again."""
+        if not self._plan.outputs:
+            return Ran({}, {}, [], {}, {}, {})
+        built = self.built(small=rows_in(work.cut) < SMALL_ROWS)
+        staging, staged = self._collected(built.epoch, work)
+        return self._gathered(built, staged, staging)
+
+    def failing(self, work: Work) -> list[dict[str, Any]]:
+        """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
+        graph = self._probing(work)
+        frame = find_failing(graph, self._plan)
+        with evaluated_in_place(self._spark):
+            return [] if frame is None else self._found(frame, work)
+
+    def failing_output(self, work: Work) -> flow.Output | None:
+        """A view or sink that fails also when it is run without the others."""
+        for one in self._plan.outputs:
+            try:
+                self.for_part(flow.Plan(self._plan.app, (one,)), self._inputs).run(work)
+            except FAILURES:
+                return one
+        return None
+
+    def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
+        """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
+        graph = self._probing(work)
+        frame = find_late(graph, state, work.time_before(state))
+        if frame is None:
+            return []
+        if not has_place(frame):
+            return list(self._searched(frame.groupBy().count(), work))
+        return self._found(frame.select(*PLACE), work)
+
+    def _searched(self, count: DataFrame, work: Work) -> Iterator[dict[str, Any]]:
+        """The places of rows of which only the number can be told: by halving the range."""
+        for topic in self._sources:
+            cut = work.cut.sources[topic]
+            spans = [(number, cut.starts[number], cut.ends[number]) for number in cut.starts]
+            while spans:
+                number, start, end = spans.pop()
+                if start == end:
+                    continue
+                _, found = self._collected(count, work, only=(topic, (number, start, end)))
+                if not found.column(0)[0].as_py():
+                    continue
+                if end - start == 1:
+                    yield {"_topic": topic, "_partition": number, "_offset": start}
+                else:
+                    middle = (start + end) // 2
+                    spans += [(number, start, middle), (number, middle, end)]
+
+    def fails(self, work: Work, topic: str, span: tuple[int, int, int]) -> str | None:
+        """Why a run without state fails over these rows alone (partition, start, end); None if it does not."""
+        graph = self._probing(work)
+        frames = reached(graph, self._plan)
+        try:
+            for frame in frames:
+                self._collected(frame, work, only=(topic, span))
+        except FAILURES as error:
+            return reason(error)
+        return None
+
+    def _probing(self, work: Work) -> Graph:
+        return Graph(
+            self._spark,
+            self._partitions,
+            needs_everything(self._plan),
+            shared=frozenset(),
+            upserted=frozenset(),
+        )
+
+    def _found(self, frame: DataFrame, work: Work) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._collected(frame, work)[1].to_pylist()
+        return rows
+
+    def _collected(
+        self, frame: DataFrame, work: Work, *, only: tuple[str, tuple[int, int, int]] | None = None
+    ) -> tuple[str, pa.Table]:
+        """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
+        staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
+        assignment = self._directory / staging / "assignment.json"
+        with disk_errors(f"app '{self._plan.app}'"):
+            assignment.parent.mkdir(parents=True)
+            assignment.write_text(json.dumps(self._assignment(work, staging, only)))
+        context = self._spark.sparkContext
+        context.setLocalProperty(PROPERTY, str(assignment))
+        try:
+            # The plan is taken again from its analysed form: running it a second time as it is would find the exchanges
+            # of the first.
+            return staging, frame.select("*").toArrow()
+        finally:
+            context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
+
+    def _assignment(self, work: Work, staging: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
+        times = {name: (work.time_before(state), work.time_after(state)) for name, state in self.states().items()}
+        return {
+            "directory": str(self._directory),
+            "epoch": work.epoch,
+            "token": work.token,
+            "staging": staging,
+            "partitions": self._partitions,
+            "times": times,
+            "states": {
+                name: {
+                    str(number): [file.to_document() for file in files]
+                    for number, files in work.states.get(name, {}).items()
+                }
+                for name in self.states()
+            },
+            "sources": {name: self._source(work, name, only) for name in self._sources},
+        }
+
+    def _source(self, work: Work, name: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
+        one, cut = self._inputs[name], work.cut.sources[name]
+        if only is not None:
+            ranges = [only[1]] if only[0] == name else []
+        else:
+            splits = plan_splits(one.topic, cut.starts, cut.ends)
+            ranges = [(split.partition, split.start, split.end) for split in splits]
+        place = Place(str(self._home.log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
+        return {
+            "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
+            "tasks": [ranges[number :: self._partitions] for number in range(self._partitions)],
+            "dead": work.dead.get(name, {}),
+        }
+
+    def _gathered(self, built: Built, staged: pa.Table, staging: str) -> Ran:
+        folder = self._directory / staging
+        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.report.json"))]
+        # A task that ran twice, or a source that is read by two branches, has reported twice: the same.
+        states = {(one["state"], one["partition"]): one for one in reports if "state" in one}
+        sources = {(one["source"], one["task"]): one for one in reports if "source" in one}
+        self._check_complete(built, states, sources)
+        files: dict[str, dict[int, tuple[RunFile, ...]]] = {name: {} for name in built.states}
+        for (name, partition), one in states.items():
+            files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
+        paths: dict[str, list[Path]] = {name: [] for name in built.outputs}
+        events = dict.fromkeys(built.outputs, 0)
+        for row in staged.to_pylist():
+            paths[row["output"]].append(self._directory / row["path"])
+            events[row["output"]] += row["events"]
+        return Ran(
+            staged=paths,
+            events=events,
+            dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
+            states=files,
+            state_counts=_summed((one["state"], one["counts"]) for one in states.values()),
+            source_counts=_summed((one["source"], one["counts"]) for one in sources.values()),
+        )
+
+    def _check_complete(
+        self,
+        built: Built,
+        states: Mapping[tuple[str, int], Any],
+        sources: Mapping[tuple[str, int], Any],
+    ) -> None:
+        """What a task did not report would be missing from the state without anybody noticing."""
+        missing = [
+            f"state {name}, partition {number}"
+            for name in built.states
+            for number in range(self._partitions)
+            if (name, number) not in states
+        ]
+        missing += [
+            f"topic '{name}', task {number}"
+            for name in self._sources
+            for number in range(self._partitions)
+            if (name, number) not in sources
+        ]
+        if missing:
+            raise PenstockError(f"app '{self._plan.app}': tasks have not reported: {', '.join(missing[:4])}")
+
+
+def _summed(counts: Any) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for name, one in counts:
+        into = total.setdefault(name, {})
+        for what, number in one.items():
+            into[what] = into.get(what, 0) + number
+    return total
+
+
+def staged_batches(paths: Sequence[Path]) -> list[pa.RecordBatch]:
+    """The rows of staged files, mapped."""
+    batches: list[pa.RecordBatch] = []
+    for path in paths:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches += [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    return batches

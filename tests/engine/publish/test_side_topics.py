@@ -1,0 +1,85 @@
+"""Rows that are kept beside the views: once, however often they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.build.sources import DEAD_SCHEMA
+from penstock.engine.publish.side_topics import SideTopics, late_rows
+from penstock.errors import FencedError
+from penstock.log import Log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with Log(tmp_path / "log") as opened:
+        yield opened
+
+
+def dead(*places: tuple[str, int, int]) -> pa.RecordBatch:
+    rows = [
+        {"topic": topic, "partition": partition, "offset": offset, "error": "bad", "row": "{}"}
+        for topic, partition, offset in places
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=DEAD_SCHEMA)
+
+
+def stored(log: Log) -> list[tuple[str, int, int]]:
+    rows = log.topic("shop.dead").read().to_pylist()
+    return [(row["topic"], row["partition"], row["offset"]) for row in rows]
+
+
+def test_nothing_makes_no_topic(log: Log) -> None:
+    SideTopics(log, log.producer("p")).store({"shop.dead": dead()})
+    assert log.topics() == []
+
+
+def test_a_row_is_stored_once_also_by_the_next_instance(log: Log) -> None:
+    first = SideTopics(log, log.producer("p"))
+    first.store({"shop.dead": dead(("events", 0, 3), ("events", 1, 1))})
+    second = SideTopics(log, log.producer("p"))
+    second.store({"shop.dead": dead(("events", 0, 3), ("events", 0, 4), ("more", 0, 0))})
+    assert sorted(stored(log)) == [("events", 0, 3), ("events", 0, 4), ("events", 1, 1), ("more", 0, 0)]
+    with pytest.raises(FencedError):
+        first.store({"shop.dead": dead(("events", 0, 9))})
+    second.store({"shop.dead": dead(("events", 0, 2))})
+    assert len(stored(log)) == 5
+
+
+PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1), st.integers(0, 6))
+
+
+@given(st.lists(st.tuples(st.sets(PLACES), st.booleans()), max_size=5))
+def test_whatever_is_read_again_the_rows_are_all_there_once(
+    tmp_path_factory: pytest.TempPathFactory, epochs: list[tuple[set[tuple[str, int, int]], bool]]
+) -> None:
+    with Log(tmp_path_factory.mktemp("log")) as log:
+        sides = SideTopics(log, log.producer("p"))
+        seen: set[tuple[str, int, int]] = set()
+        for places, restarts in epochs:
+            if restarts:
+                sides = SideTopics(log, log.producer("p"))
+            sides.store({"shop.dead": dead(*places)})
+            seen |= places
+        assert sorted(stored(log) if seen else []) == sorted(seen)
+
+
+def test_late_rows_are_told_apart_by_what_they_were_late_for(log: Log) -> None:
+    topic = log.create_topic("events", "id long")
+    topic.append([{"id": number} for number in range(5)])
+    sides = SideTopics(log, log.producer("p"))
+    for view in ("minutes", "hours", "minutes"):
+        sides.store({"events.late": late_rows(topic, {0: [1, 3]}, late_for=view, watermark=7_000_000)})
+    rows = log.topic("events.late").read().to_pylist()
+    assert sorted((row["late_for"], row["id"], row["late_offset"]) for row in rows) == [
+        ("hours", 1, 1),
+        ("hours", 3, 3),
+        ("minutes", 1, 1),
+        ("minutes", 3, 3),
+    ]

@@ -1,0 +1,332 @@
+"""Rows that make an expression or a function fail: set aside with their origin, once, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import PenstockError, RowError
+from penstock.flow.settings import AppSettings
+from penstock.testing import Crash, Rig
+from tests.engine.app_world import TWO, another_instance, at, event, events_of, run_out
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.flow.stream import Stream
+
+
+def noted(*notes: str, start: int = 0) -> list[dict[str, Any]]:
+    return [event(start + number, number, note=note) for number, note in enumerate(notes)]
+
+
+def dead_ids(rig: Rig) -> list[int]:
+    return sorted(json.loads(row["row"])["id"] for row in rig.rows("shop.dead"))
+
+
+def app_of(rows: Any, settings: AppSettings = TWO) -> ps.App:
+    """An app with one view over what is made of its events."""
+    app = ps.App("shop", settings=settings)
+    app.view("answer", rows(events_of(app)))
+    return app
+
+
+# -- expressions ------------------------------------------------------------------------------------------------------
+
+
+def in_a_condition(events: Stream) -> Any:
+    return events.where("cast(note as int) < 100").group_by("kind").agg(n="count(*)")
+
+
+def in_a_column(events: Stream) -> Any:
+    return events.with_columns(n="100 / cast(note as int)").group_by().agg(n="sum(n)")
+
+
+def in_a_key(events: Stream) -> Any:
+    return events.group_by(half="10 div cast(note as int)").agg(n="count(*)")
+
+
+def in_an_argument(events: Stream) -> Any:
+    return events.window(ps.tumbling("1 minute")).group_by("kind").agg(n="max(array(7, 8)[cast(note as int)])")
+
+
+def in_a_cast_that_spark_adds(events: Stream) -> Any:
+    return events.group_by("kind").agg(n="sum(note)", m="avg(note) filter (where id < 100)", all="count(*)")
+
+
+def in_a_filter(events: Stream) -> Any:
+    return events.group_by("kind").agg(n="count(*) filter (where 5 / cast(note as int) > 1)")
+
+
+def behind_the_newest(events: Stream) -> Any:
+    return events.latest("id").select(id="id", n="10 / cast(note as int)")
+
+
+def behind_the_first(events: Stream) -> Any:
+    return events.distinct("id", within="1 minute").select(id="id", n="10 / cast(note as int)")
+
+
+def in_no_state(events: Stream) -> Any:
+    return events.select(id="id", n="element_at(array(1, 2), cast(note as int))")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        in_a_condition,
+        in_a_column,
+        in_a_key,
+        in_an_argument,
+        in_a_cast_that_spark_adds,
+        in_a_filter,
+        behind_the_newest,
+        behind_the_first,
+        in_no_state,
+    ],
+)
+def test_rows_on_which_an_expression_fails_are_set_aside(spark: SparkSession, rows: Any) -> None:
+    good = noted("1", "1", "1")
+    bad = [event(7, 7, note="seven"), event(8, 8, note="")]
+    if rows in (in_a_column, in_a_key, in_a_filter, behind_the_newest, behind_the_first, in_no_state):
+        bad.append(event(9, 9, note="0"))
+    else:
+        bad.append(event(9, 9, note="nine"))
+    with Rig(app_of(rows), spark=spark) as rig:
+        rig.append("events", [*good[:2], *bad, *good[2:]])
+        rig.run()
+        assert dead_ids(rig) == [7, 8, 9]
+        account = rig.account("answer")
+        assert (account.came, account.counted, account.dead) == (6, 3, 3)
+        rig.advance("10 minutes")
+        rig.append("events", [event(20, 30, note="1")])
+        rig.run()
+        assert rig.account("answer").counted == 4
+        assert dead_ids(rig) == [7, 8, 9]
+
+
+def test_a_dead_row_tells_where_it_was_why_and_all_that_it_held(spark: SparkSession) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted("1", "x"))
+        rig.run()
+        (row,) = rig.rows("shop.dead")
+        offsets = {
+            json.loads(json.dumps(one)): (batch.partition, int(offset))
+            for batch in rig.topic("events").batches()
+            for one, offset in zip(batch.rows.column("id").to_pylist(), batch.offsets, strict=True)
+        }
+        assert (row["topic"], row["partition"], row["offset"]) == ("events", *offsets[1])
+        assert row["error"].endswith("where('cast(note as int) < 100') fails on it")
+        assert "test_dead.py:" in row["error"]
+        assert json.loads(row["row"]) == {"id": 1, "kind": "a", "amount": 1, "note": "x", "at": str(at(1))}
+
+
+def test_several_steps_may_fail_on_different_rows_of_one_epoch(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=TWO)
+    events = events_of(app)
+    app.view("kinds", events.where("cast(note as int) < 9").group_by(key="1 div (amount - 5)").agg(n="count(*)"))
+    app.view("rows", events.select(id="id", n="date(kind)"))
+    days = [event(number, number, kind="2024-01-01", note="1") for number in range(4)]
+    with Rig(app, spark=spark) as rig:
+        bad = [
+            event(10, 0, kind="2024-01-01", note="ten"),
+            event(11, 0, kind="2024-01-01", note="1", amount=5),
+            event(12, 0, kind="a", note="1"),
+        ]
+        rig.append("events", [*days, *bad])
+        rig.run()
+        assert dead_ids(rig) == [10, 11, 12]
+        errors = {json.loads(row["row"])["id"]: row["error"] for row in rig.rows("shop.dead")}
+        assert "where(" in errors[10]
+        assert "group_by and agg(" in errors[11]
+        assert "select(" in errors[12]
+        assert [row["id"] for row in rig.view("rows")] == [0, 1, 2, 3]
+        assert rig.account("kinds") == rig.account("kinds").__class__(came=7, counted=4, dead=3)
+
+
+def test_an_epoch_may_be_all_bad_rows(spark: SparkSession) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", [event(number, 0, note="x") for number in range(5_000)])
+        rig.run()
+        assert rig.account("answer").dead == 5_000
+        assert len(rig.rows("shop.dead")) == 5_000
+        assert rig.view("answer") == []
+
+
+@pytest.mark.parametrize("step", ["plan", "run", "publish", "commit"])
+def test_dead_rows_are_there_once_after_a_crash(spark: SparkSession, step: Any) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted("1", "x", "2"))
+        rig.crash_at(step)
+        with pytest.raises(Crash):
+            rig.step()
+        rig.restart()
+        rig.run()
+        assert dead_ids(rig) == [1]
+        assert rig.view("answer") == [{"kind": "a", "n": 2}]
+        assert rig.account("answer").dead == 1
+
+
+def test_a_row_of_a_table_that_fails_leaves_the_row_before_it(spark: SparkSession) -> None:
+    app = ps.App("shop", settings=TWO)
+    prices = app.table("prices", schema="item string, price string", key="item")
+    app.view("prices_in_cents", prices.select(item="item", cents="cast(price as int) * 100"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("prices", [{"item": "a", "price": "1"}, {"item": "b", "price": "2"}])
+        rig.run()
+        rig.append("prices", [{"item": "a", "price": "much"}, {"item": "b", "price": "3"}])
+        rig.run()
+        assert rig.view("prices_in_cents") == [{"item": "a", "cents": 100}, {"item": "b", "cents": 300}]
+        (row,) = rig.rows("shop.dead")
+        assert json.loads(row["row"]) == {"item": "a", "price": "much"}
+        rig.append("prices", [{"item": "a", "price": "4"}])
+        rig.append("prices", [{"item": "b", "price": None}], deleted=True)
+        rig.run()
+        assert rig.view("prices_in_cents") == [{"item": "a", "cents": 400}]
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+def picky(rows: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import udf
+
+    @udf("int")
+    def number(note):  # Spark would take annotations for those of vectorised functions
+        if note == "three":
+            raise ValueError("three is not a number")
+        return int(note)
+
+    return rows.withColumn("number", number("note"))
+
+
+def mapped(events: Stream) -> Any:
+    return events.map(picky, schema="id long, kind string, amount long, note string, at timestamp, number int")
+
+
+def test_rows_on_which_a_function_fails_are_found_by_halving(spark: SparkSession) -> None:
+    app = app_of(lambda events: mapped(events).group_by("kind").agg(n="sum(number)"))
+    with Rig(app, spark=spark) as rig:
+        notes = ["1"] * 30
+        notes[3], notes[17] = "three", "seventeen"
+        rig.append("events", noted(*notes))
+        rig.run()
+        assert rig.view("answer") == [{"kind": "a", "n": 28}]
+        errors = {json.loads(row["row"])["id"]: row["error"] for row in rig.rows("shop.dead")}
+        assert sorted(errors) == [3, 17]
+        assert errors[3] == "ValueError: three is not a number"
+        assert rig.account("answer").dead == 2
+
+
+def test_an_expression_may_fail_behind_a_function_that_drops_columns(spark: SparkSession) -> None:
+    def rows(events: Stream) -> Any:
+        narrow = events.map(lambda rows: rows.select("kind", "note"), schema="kind string, note string")
+        return narrow.group_by(n="cast(note as int)").agg(all="count(*)")
+
+    with Rig(app_of(rows), spark=spark) as rig:
+        rig.append("events", noted("1", "x", "1"))
+        rig.run()
+        assert rig.view("answer") == [{"n": 1, "all": 2}]
+        assert dead_ids(rig) == [1]
+        assert "CAST_INVALID_INPUT" in rig.rows("shop.dead")[0]["error"]
+
+
+def test_functions_and_expressions_may_fail_in_one_epoch(spark: SparkSession) -> None:
+    def rows(events: Stream) -> Any:
+        return mapped(events.where("100 / amount > 0")).group_by("kind").agg(n="sum(10 / number)")
+
+    with Rig(app_of(rows), spark=spark) as rig:
+        events = noted("1", "three", "0", "1")
+        rig.append("events", [*events, event(4, 4, amount=0, note="1")])
+        rig.run()
+        assert dead_ids(rig) == [1, 2, 4]
+        assert rig.view("answer") == [{"kind": "a", "n": 20.0}]
+
+
+def test_a_function_that_always_fails_stops_the_app(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.run.dead.MOST_HALVED", 2)
+    with Rig(app_of(mapped), spark=spark) as rig:
+        rig.append("events", noted(*["three"] * 4))
+        with pytest.raises(PenstockError, match="fails on more than 2 rows of one epoch") as refused:
+            rig.step()
+        assert "three is not a number" in refused.value.message
+        assert rig.rows("shop.dead") == []
+
+
+# -- settings and time ------------------------------------------------------------------------------------------------
+
+
+def test_an_app_may_stop_instead(spark: SparkSession) -> None:
+    stopping = AppSettings(state_partitions=2, dead="stop")
+    with Rig(app_of(in_a_condition, stopping), spark=spark) as rig:
+        rig.append("events", noted("1", "x"))
+        with pytest.raises(RowError, match=r"topic 'events', partition \d, offset \d: .* fails on it") as refused:
+            rig.step()
+        assert "\n" not in refused.value.message
+        assert rig.rows("shop.dead") == []
+        rig.restart(app_of(in_a_condition))
+        rig.run()
+        assert rig.view("answer") == [{"kind": "a", "n": 1}]
+
+
+def test_an_event_from_too_far_ahead_is_set_aside(spark: SparkSession) -> None:
+    with Rig(app_of(lambda events: events.group_by("kind").agg(n="count(*)")), spark=spark) as rig:
+        rig.append("events", [event(1, 0), event(2, 599), event(3, 86_400)])
+        rig.run()
+        (row,) = rig.rows("shop.dead")
+        assert row["error"] == "its event time is too far ahead of when it was stored"
+        assert dead_ids(rig) == [3]
+        assert rig.account("answer").dead == 1
+
+
+def test_an_event_without_a_time_is_set_aside(spark: SparkSession) -> None:
+    """The log refuses a null in the column of the event time; what corrects it may be null."""
+    app = ps.App("shop", settings=TWO)
+    schema = "id long, at timestamp, sent timestamp"
+    events = app.topic("events", schema=schema, time="at", sent="sent")
+    app.view("answer", events.group_by().agg(n="count(*)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [{"id": 1, "at": at(0), "sent": at(0)}, {"id": 2, "at": at(0), "sent": None}])
+        rig.run()
+        assert dead_ids(rig) == [2]
+        assert "it has no event time" in rig.rows("shop.dead")[0]["error"]
+
+
+# -- what no row is to blame for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda events: events.group_by("kind").agg(n="sum(amount) / sum(id)"),
+        lambda events: events.group_by("kind").agg(a="sum(amount)", b="sum(id)").select(kind="kind", n="a / b"),
+        lambda events: events.group_by("kind").agg(n="count(*) / sum(id)", all="collect_list(note)"),
+    ],
+)
+def test_an_expression_over_answers_stops_the_app_and_names_the_view(spark: SparkSession, rows: Any) -> None:
+    app = app_of(rows)
+    app.view("another", events_of(app).group_by().agg(n="count(*)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [event(0, 0)])
+        with pytest.raises(PenstockError) as refused:
+            rig.step()
+        message = refused.value.message
+        assert "view 'answer': an expression fails" in message
+        assert "Division by zero" in message
+        assert "\n" not in message
+        assert "try_divide" in str(refused.value.hint)
+        assert rig.rows("shop.dead") == []
+
+
+def test_what_was_dead_for_a_view_before_is_not_dead_again_when_it_is_built_anew(spark: SparkSession) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted("1", "x", "0"))
+        rig.run()
+        assert dead_ids(rig) == [1]
+        changed = app_of(in_a_key)
+        with another_instance(rig, spark, changed) as instance:
+            run_out(instance.step)
+            assert instance.accounts()["answer"].dead == 2
+        assert dead_ids(rig) == [1, 2]
