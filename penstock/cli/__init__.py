@@ -1,4 +1,4 @@
-"""The command line. Every command is a file of its own; `topic`, `groups` and `savepoint` are folders of them.
+"""The command line. Every command is a file of its own; `topic`, `groups`, `holds` and `savepoint` are folders.
 
 Commands import what they need when they run, so that `penstock --help` answers at once.
 """
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import groups, savepoint, topic
+from penstock.cli import groups, holds, savepoint, topic
 from penstock.cli.compact import compact
 from penstock.cli.erase import erase
 from penstock.cli.expire import expire
@@ -60,6 +60,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce")(produce)
 app.command("tail")(tail)
 app.add_typer(groups.app, name="groups")
+app.add_typer(holds.app, name="holds")
 app.command("compact")(compact)
 app.command("expire")(expire)
 app.command("erase")(erase)

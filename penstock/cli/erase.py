@@ -8,22 +8,33 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.keys import KEY_HELP
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, Yes, open_log
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, Yes, open_log, usage
 from penstock.cli.output import say, shown
 from penstock.cli.progress import progress
 from penstock.cli.rewritten import print_rewritten
+from penstock.units import parse_duration
 
 
 @command
 def erase(
     name: TopicName,
     key: Annotated[list[str], typer.Option(metavar="VALUE", help=KEY_HELP)],
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            parser=usage(parse_duration), metavar="DURATION", help="Wait so long for rows that are held: '5 minutes'."
+        ),
+    ] = None,
     yes: Yes = False,
     log: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every stored row of one key from the topic's files, for good. Other rows keep their offsets."""
+    """Remove every stored row of one key from the topic's files, for good. Other rows keep their offsets.
+
+    Waits for rows that somebody holds, and removes nothing if they are not released in time; see `penstock holds`.
+    """
     from penstock.cli.keys import key_batch, parse_key, partition_of_key
+    from penstock.log.rewrite import ERASE_WAIT_SECONDS
 
     with open_log(log) as opened:
         topic = opened.topic(name)
@@ -33,7 +44,7 @@ def erase(
         if not yes:
             typer.confirm(f"Erase all rows of {text} from '{name}'? They cannot be restored.", abort=True, err=True)
         with progress(f"Erasing {text}", topic.statistics()[partition].rows) as advance:
-            parts = topic.erase(erased, progress=advance)
+            parts = topic.erase(erased, progress=advance, wait=ERASE_WAIT_SECONDS if wait is None else wait)
     if not as_json and all(part.rows_before == part.rows_after for part in parts):
         say(f"no row of this key was stored: {text} in '{name}'")
     else:

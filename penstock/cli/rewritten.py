@@ -20,6 +20,8 @@ def print_rewritten(done: str, topic: str, parts: Sequence[Rewritten], *, as_jso
     if as_json:
         print_json({"topic": topic, "rows_removed": removed, "partitions": [asdict(part) for part in parts]})
         return
+    held_rows = sum(part.held_rows for part in parts)
+    held_by = sorted({owner for part in parts for owner in part.held_by})
     columns = ("partition", "rows before", "rows after", "size before", "size after")
     print_table(
         columns,
@@ -35,3 +37,5 @@ def print_rewritten(done: str, topic: str, parts: Sequence[Rewritten], *, as_jso
         ],
     )
     say(f"{done} '{topic}': {counted(removed, 'row')} removed, {format_size(max(0, freed))} freed")
+    if held_by:
+        say(f"{counted(held_rows, 'row')} left, held by {', '.join(held_by)}; see `penstock holds`")

@@ -6,10 +6,12 @@ The main path of a read: Log -> Topic.reader -> Reader.poll -> FrameReader.read 
 
 from penstock.log.description import TopicSettings
 from penstock.log.groups import Delivery, Group, Lag, Member, Move
+from penstock.log.holds import HeldRange, Hold
 from penstock.log.log import Log
 from penstock.log.plan import Appended
 from penstock.log.producer import Producer
 from penstock.log.reader import Batch, Reader
+from penstock.log.retention import Expired
 from penstock.log.rewrite import Rewritten
 from penstock.log.topic import Topic
 from penstock.log.transaction import Transaction
@@ -19,7 +21,10 @@ __all__ = [
     "Appended",
     "Batch",
     "Delivery",
+    "Expired",
     "Group",
+    "HeldRange",
+    "Hold",
     "Lag",
     "Log",
     "Member",

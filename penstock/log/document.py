@@ -18,15 +18,23 @@ Content = dict[str, Any]
 
 def store_document(files: Files, path: Path, content: Content) -> None:
     """Replace the file as a whole, on disk when this returns."""
+    write_durably(files, path, encode_document(content, indent=1))
+
+
+def encode_document(content: Content, *, indent: int | None = None) -> bytes:
     content = {"format": FORMAT, **content}
-    document = {"content": content, "crc32c": _checksum(content)}
-    write_durably(files, path, json.dumps(document, indent=1).encode())
+    return json.dumps({"content": content, "crc32c": _checksum(content)}, indent=indent).encode()
 
 
 def load_document(files: Files, path: Path, *, what: str) -> Content:
     """The content, if the file is undamaged and of a format this version reads; FileNotFoundError if there is none."""
+    return decode_document(files.read(path), path, what=what)
+
+
+def decode_document(raw: bytes, path: Path, *, what: str) -> Content:
+    """The content of a document that was read from the file at `path`."""
     try:
-        document = json.loads(files.read(path))
+        document = json.loads(raw)
         content: Content = document["content"]
         whole = document["crc32c"] == _checksum(content)
         version = content["format"]

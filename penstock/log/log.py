@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from penstock.log.document import load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
+from penstock.log.holds import Hold, Holds
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
 from penstock.log.schema import parse_schema
@@ -62,6 +63,7 @@ class Log:
             _prepare(self._files, self.path, create=create)
         self._catalog = Catalog(self.path)
         self._committed = CommittedTransactions(self._catalog)
+        self._holds = Holds(self._files, self.path)
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
@@ -102,7 +104,9 @@ class Log:
                 if not NAME_PATTERN.fullmatch(name) or name not in self.topics():
                     raise self._unknown_topic(name)
                 with disk_errors(f"topic '{name}'"):
-                    self._topics[name] = Topic(self._files, self._directory(name), self._catalog, self._clock)
+                    self._topics[name] = Topic(
+                        self._files, self._directory(name), self._catalog, self._clock, holds=self._holds
+                    )
             return self._topics[name]
 
     def topics(self) -> list[str]:
@@ -182,6 +186,36 @@ class Log:
 
     def groups(self) -> list[str]:
         return group_names(self._catalog)
+
+    # -- holds --------------------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+        """Keep rows as they are until `release`: by topic and partition, those from start up to end (exclusive).
+
+        Compaction, retention and erasure leave them alone, also after a crash, so they are read again with the same
+        offsets, append times, producers and frames. Rows that are yet to come may be held. This takes the place of what
+        `name` held before, and is on disk when it returns. RangeError if a row is gone already: nothing is changed.
+        """
+        self._refuse_if_unusable()
+        if not NAME_PATTERN.fullmatch(name):
+            raise DeclarationError(f"hold '{name}': this is not a name for a hold", hint=NAME_RULE)
+        topics = {topic: self.topic(topic) for topic in ranges}
+        with disk_errors(f"hold '{name}'"), self._holds.locked():
+            held = [one for topic in topics for one in topics[topic].held_ranges(ranges[topic])]
+            self._holds.place(name, held)
+
+    def release(self, name: str) -> None:
+        """Hold nothing any more under this name. Releasing what is not held is no mistake."""
+        self._refuse_if_unusable()
+        if NAME_PATTERN.fullmatch(name):
+            with disk_errors(f"hold '{name}'"):
+                self._holds.release(name)
+
+    def holds(self) -> list[Hold]:
+        """Who holds which rows. DamagedError if that cannot be told of one of them."""
+        self._refuse_if_unusable()
+        with self._holds.locked():
+            return self._holds.all()
 
     # -- its life -----------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.errors import DamagedError, PenstockError, UnavailableError
 from penstock.log.files import File, Files, disk_errors
 from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
+from penstock.log.holds import Held, PartitionHolds
 from penstock.log.manifest import Manifest, Segment, load_manifest, segment_name, store_manifest
 from penstock.log.recovery import Outcome, settled_tail
 from penstock.log.segment import FIRST_FRAME, Preface, check_preface, encode_preface
@@ -66,7 +67,15 @@ class Partition:
     """The files of one partition, shared by all readers and writers of this process."""
 
     def __init__(
-        self, files: Files, directory: Path, *, topic: str, topic_id: bytes, number: int, outcomes: Outcomes
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        topic: str,
+        topic_id: bytes,
+        number: int,
+        outcomes: Outcomes,
+        holds: PartitionHolds | None = None,
     ) -> None:
         self.files = files
         self.directory = directory
@@ -77,6 +86,7 @@ class Partition:
         self.tail_file = TailFile(files, directory)
         self.boot = files.boot()
         self.closed = False
+        self._holds = holds
         self._manifest: Manifest | None = None
 
     @property
@@ -101,6 +111,15 @@ class Partition:
         """Only under the partition's lock."""
         store_manifest(self.files, self.directory, manifest)
         self._manifest = manifest
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[Held, ...]]:
+        """What is held of this partition. In the block nobody can place another hold: remove rows only there."""
+        if self._holds is None:
+            yield ()
+            return
+        with self._holds.fixed() as held:
+            yield held
 
     def tail(self) -> Tail:
         """The tail a reader may go by: its end is what everybody may see.

@@ -1,11 +1,12 @@
-"""Which old segments a topic lets go. Whole segments only; the active one always stays."""
+"""Which old segments a topic lets go. Whole segments only; the active one always stays, and what is held."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.log.manifest import Segment
+from penstock.log.holds import Held
+from penstock.log.manifest import Manifest, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,15 @@ class Retention:
 
     seconds: float | None = None
     bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """How many segments retention let go, and how many it had to leave because of whom."""
+
+    segments: int
+    held_segments: int = 0
+    held_by: tuple[str, ...] = ()
 
 
 def expired(segments: Sequence[Segment], retention: Retention, *, now: int) -> int:
@@ -29,4 +39,15 @@ def expired(segments: Sequence[Segment], retention: Retention, *, now: int) -> i
         while gone < len(closed) and kept > retention.bytes:
             kept -= closed[gone].bytes
             gone += 1
+    return gone
+
+
+def first_kept(manifest: Manifest, segments: Sequence[Segment], gone: int, held: Sequence[Held]) -> int:
+    """How many of `gone` segments may really go: a held row must be readable from its start on.
+
+    Where rows were compacted away, a held range may begin between two segments: then the one before it stays too.
+    """
+    starts = [one.start for one in held if one.end > manifest.start_offset]
+    while gone and any(start < segments[gone].base_offset for start in starts):
+        gone -= 1
     return gone

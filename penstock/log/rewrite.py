@@ -2,95 +2,58 @@
 
 1. Roll, under the lock, so that everything so far stands in closed segments.
 2. Without the lock, write new segments with the rows that stay. Appends and reads go on.
-3. Under the lock, name the new segments and replace the manifest: one atomic step for the whole partition, after
-   which readers take up the new segments.
-4. Remove the old ones.
+3. Under the lock, and with holds fixed, look whether a row that would change is held. If so, let go and look again. If
+   it stays held, an erasure is refused, and a compaction is drafted again with what is held left as it is.
+4. Name the new segments and replace the manifest: one atomic step for the whole partition, after which readers take up
+   the new segments.
+5. Remove the old ones.
 
-A failure before 3 removes the drafts; a crash leaves them to the next rewrite, which does.
+A failure before 4 removes the drafts; a crash leaves them to the next rewrite, which does.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.files import Buffer, File, disk_errors
-from penstock.log.frame import (
-    DELETED_COLUMN,
-    DELETES,
-    NO_TIME,
-    OFFSET_COLUMN,
-    SPARSE,
-    Header,
-    Stamp,
-    decode,
-    encode,
-    parse_header,
-    place,
-    row_offsets,
-    stored_schema,
-)
-from penstock.log.index import IndexBuilder, encode_entries
-from penstock.log.manifest import Manifest, Segment, segment_name
+from penstock.errors import UnavailableError
+from penstock.log.draft import DRAFT_SUFFIX, Draft, Keep, Mask, Piece, Stored
+from penstock.log.files import disk_errors
+from penstock.log.frame import decode, row_offsets
+from penstock.log.holds import Held, owners
+from penstock.log.manifest import Manifest, Segment
 from penstock.log.reader import FrameReader, Schemas
-from penstock.log.segment import FIRST_FRAME, Preface, encode_preface
 from penstock.log.tail import Tail
 from penstock.log.versions import Keys, KeyVersions
 from penstock.log.writer import PartitionWriter
 
 REWRITE_LOCK = "rewrite.lock"
-DRAFT_SUFFIX = ".draft"
-# Kept rows are collected into frames of about this many.
-FRAME_ROWS = 16_384
-
-Mask = npt.NDArray[np.bool_]
-Offsets = npt.NDArray[np.int64]
+# How long a rewrite waits for rows that somebody holds: an erasure must be complete, a compaction need not.
+ERASE_WAIT_SECONDS = 30.0
+COMPACT_WAIT_SECONDS = 2.0
+HOLD_LOOK_SECONDS = 0.02
+# Where a hold is placed on rows while they are drafted, and stays, they are drafted again, at most so often in all.
+MOST_DRAFTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a rewrite did to one partition."""
+    """What a rewrite did to one partition. `held_rows` stayed only because of what `held_by` hold."""
 
     partition: int
     rows_before: int
     rows_after: int
     bytes_before: int
     bytes_after: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A frame as it stands in the log."""
-
-    header: Header
-    batch: pa.RecordBatch
-    offsets: Offsets
-
-    @property
-    def deleted(self) -> Mask:
-        if not self.header.flags & DELETES:
-            return np.zeros(self.batch.num_rows, dtype=np.bool_)
-        marks: Mask = self.batch.column(DELETED_COLUMN).to_numpy(zero_copy_only=False)
-        return marks
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Which rows of a frame stay. `joins`: whether rows that were appended at different times may share a frame.
-
-    A frame has one append time, the last of its rows', and event times may be corrected by it. Compaction joins, since
-    without it a topic of single events would stay a heap of tiny frames, and rows are missing from its past anyway.
-    Erasure does not: to the rows of other keys nothing may happen.
-    """
-
-    rows: Callable[[Stored], Mask]
-    joins: bool
+    held_rows: int = 0
+    held_by: tuple[str, ...] = ()
 
 
 Choose = Callable[[Iterator[Stored]], Keep]
@@ -105,7 +68,7 @@ def stored_frames(writer: PartitionWriter, schemas: Schemas, tail: Tail, *, star
             for header, body in frames:
                 if header.base_offset < until:
                     batch = decode(header, body, schemas.version(header.schema_id))
-                    yield Stored(header, batch, row_offsets(header, batch))
+                    yield Stored(header, body, batch, row_offsets(header, batch))
     finally:
         reader.close()
 
@@ -121,12 +84,14 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drop_deletes_
         for frame in frames:
             last.store(keys_of(frame.batch), frame.offsets, next_offset=frame.header.next_offset)
 
-        def keep(frame: Stored) -> Mask:
+        def keep(frame: Stored, markers_stay: bool) -> Mask:
             newest: Mask = last.lookup(keys_of(frame.batch)) == frame.offsets
+            if markers_stay:
+                return newest
             passed = True if drop_deletes_before is None else frame.offsets < drop_deletes_before
             return newest & ~(frame.deleted & passed)
 
-        return Keep(keep, joins=True)
+        return Keep(keep, joins=True, complete=False)
 
     return choose
 
@@ -134,14 +99,14 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drop_deletes_
 def all_but(key: pa.RecordBatch) -> Keep:
     """Erasure: keep every row but those of this key."""
 
-    def keep(frame: Stored) -> Mask:
+    def keep(frame: Stored, markers_stay: bool) -> Mask:
         others: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
         for name, value in zip(key.schema.names, key.columns, strict=True):
             differs = pc.not_equal(frame.batch.column(name), value[0])
             others |= differs.to_numpy(zero_copy_only=False)
         return others
 
-    return Keep(keep, joins=False)
+    return Keep(keep, joins=False, complete=True)
 
 
 def rewrite(
@@ -152,8 +117,12 @@ def rewrite(
     segment_bytes: int,
     time_column: str | None,
     progress: Progress = lambda rows: None,
+    wait: float = COMPACT_WAIT_SECONDS,
 ) -> Rewritten:
-    """Rewrite a partition with the rows that `choose` keeps. `progress` is told of every row that was looked at."""
+    """Rewrite a partition with the rows that `choose` keeps. `progress` is told of every row that was looked at.
+
+    `wait` is how many seconds to wait for rows that somebody holds.
+    """
     partition = writer.partition
     with (
         disk_errors(partition.where),
@@ -166,28 +135,85 @@ def rewrite(
         with writer.exclusive():
             tail = writer.roll()  # 1
             manifest = partition.manifest(tail.generation)
-        start = manifest.start_offset
-        everything = stored_frames(writer, schemas, tail, start=start, until=tail.end_offset)
+        everything = stored_frames(writer, schemas, tail, start=manifest.start_offset, until=tail.end_offset)
         keep = choose(_watched(everything, progress))
-        closed = stored_frames(writer, schemas, tail, start=start, until=manifest.active.base_offset)
-        draft = _Draft(writer, schemas, manifest, keep, segment_bytes=segment_bytes, time_column=time_column)
-        leftovers.callback(draft.close)
-        for frame in _watched(closed, progress):
-            draft.add(frame)  # 2
-        segments = draft.finish()
+        source = _Source(writer, schemas, tail, manifest, segment_bytes, time_column)
         try:
-            with writer.exclusive():
-                _swap(writer, manifest, segments)  # 3
-            _remove(writer, manifest.closed)  # 4
+            draft, swap = _draft_and_swap(source, keep, progress, wait=wait)  # 2, 3, 4
+            _remove(writer, [segment for piece in swap.pieces for segment in piece.sources])  # 5
         except BaseException:
             writer.let_go()  # the next opening removes what is left over, be it the old segments or the new
             raise
+    return _rewritten(partition.number, draft, swap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The closed segments that are rewritten."""
+
+    writer: PartitionWriter
+    schemas: Schemas
+    tail: Tail
+    manifest: Manifest
+    segment_bytes: int
+    time_column: str | None
+
+    def draft(self, keep: Keep, progress: Progress) -> Draft:
+        """Step 2. What is held now is copied as it is, unless it must go and will be waited for."""
+        _remove_drafts(self.writer)
+        with self.writer.partition.held() as held:
+            pass
+        draft = Draft(
+            self.writer.partition,
+            self.schemas,
+            self.manifest,
+            keep,
+            held=() if keep.complete else held,
+            segment_bytes=self.segment_bytes,
+            time_column=self.time_column,
+        )
+        start, until = self.manifest.start_offset, self.manifest.active.base_offset
+        try:
+            closed = stored_frames(self.writer, self.schemas, self.tail, start=start, until=until)
+            for frame in _watched(closed, progress):
+                draft.add(frame)
+            draft.finish()
+        except BaseException:
+            draft.close()
+            raise
+        return draft
+
+
+@dataclass(frozen=True, slots=True)
+class _Swap:
+    """The pieces of a draft that were put in place, and the holds because of which others were not."""
+
+    pieces: Sequence[Piece]
+    held: tuple[Held, ...]
+
+
+def _draft_and_swap(source: _Source, keep: Keep, progress: Progress, *, wait: float) -> tuple[Draft, _Swap]:
+    for attempt in count(1):
+        with closing(source.draft(keep, progress)) as draft:
+            swap = _swap_when_free(source.writer, draft, keep, wait=wait, last=attempt >= MOST_DRAFTS)
+            if swap is not None:
+                return draft, swap
+    raise AssertionError
+
+
+def _rewritten(partition: int, draft: Draft, swap: _Swap) -> Rewritten:
+    skipped = [piece for piece in draft.pieces if not any(piece is one for one in swap.pieces)]
+    before = [source for piece in draft.pieces for source in piece.sources]
+    after = [piece.segment for piece in swap.pieces if piece.segment]
+    after += [source for piece in skipped for source in piece.sources]
     return Rewritten(
-        partition.number,
-        sum(segment.rows for segment in manifest.closed),
-        sum(segment.rows for segment in segments),
-        sum(segment.bytes for segment in manifest.closed),
-        sum(segment.bytes for segment in segments),
+        partition,
+        sum(segment.rows for segment in before),
+        sum(segment.rows for segment in after),
+        sum(segment.bytes for segment in before),
+        sum(segment.bytes for segment in after),
+        draft.held_rows + sum(piece.rows_removed for piece in skipped),
+        tuple(sorted(draft.held_by | set(owners(swap.held)))),
     )
 
 
@@ -204,18 +230,60 @@ def _remove_drafts(writer: PartitionWriter) -> None:
             partition.files.remove(partition.directory / name)
 
 
-def _swap(writer: PartitionWriter, rewritten: Manifest, segments: Sequence[Segment]) -> None:
+def _swap_when_free(writer: PartitionWriter, draft: Draft, keep: Keep, *, wait: float, last: bool) -> _Swap | None:
+    """Steps 3 and 4. None: a row that the draft changes is held, and has been for long; draft it again.
+
+    After the `last` draft, the pieces without such rows are put in place, and the others stay as they are.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        with writer.exclusive(), writer.partition.held() as held:
+            blocking = tuple(dict.fromkeys(one for piece in draft.pieces for one in piece.held_by(held)))
+            late = time.monotonic() >= deadline
+            if not blocking or (late and last and not keep.complete):
+                chosen = _unheld(draft.pieces, held)
+                if chosen:
+                    _swap(writer, chosen)
+                return _Swap(chosen, blocking)
+        if late and keep.complete:
+            raise _held_too_long(writer, blocking, wait)
+        if late:
+            return None
+        time.sleep(HOLD_LOOK_SECONDS)
+
+
+def _unheld(pieces: Sequence[Piece], held: Sequence[Held]) -> list[Piece]:
+    """The pieces that change nothing held. After one that stays, delete markers stay too: they may delete its rows."""
+    chosen: list[Piece] = []
+    for number, piece in enumerate(pieces):
+        earlier_stay = len(chosen) < number
+        if not piece.held_by(held) and not (earlier_stay and piece.drops_markers):
+            chosen.append(piece)
+    return chosen
+
+
+def _held_too_long(writer: PartitionWriter, held: Sequence[Held], wait: float) -> UnavailableError:
+    return UnavailableError(
+        f"{writer.partition.where}: rows that must go are still held after {wait:g} seconds: "
+        + "; ".join(map(str, held))
+        + ". Nothing was changed",
+        hint="let the holder finish and try again; if it is gone for good: `penstock holds release NAME`",
+    )
+
+
+def _swap(writer: PartitionWriter, pieces: Sequence[Piece]) -> None:
     partition = writer.partition
     current = partition.manifest(None)
-    replaced = {segment.name for segment in rewritten.closed}
     # Retention may have removed, and rolling added, segments since step 1.
-    fresh = [segment for segment in segments if segment.end_offset > current.start_offset]
+    fresh = [piece.segment for piece in pieces if piece.segment and piece.segment.end_offset > current.start_offset]
     for segment in fresh:
         for name in (segment.name, segment.index_name):
             partition.files.replace(partition.directory / (name + DRAFT_SUFFIX), partition.directory / name)
     partition.files.sync_directory(partition.directory)
-    rest = tuple(segment for segment in current.segments if segment.name not in replaced)
-    writer.replace_manifest(current.with_segments((*fresh, *rest), rewritten=True))
+    replaced = {source.name for piece in pieces for source in piece.sources}
+    rest = [segment for segment in current.segments if segment.name not in replaced]
+    segments = sorted([*fresh, *rest], key=lambda segment: segment.base_offset)
+    writer.replace_manifest(current.with_segments(tuple(segments), rewritten=True))
 
 
 def _remove(writer: PartitionWriter, segments: Sequence[Segment]) -> None:
@@ -224,156 +292,3 @@ def _remove(writer: PartitionWriter, segments: Sequence[Segment]) -> None:
     for segment in segments:
         for name in (segment.name, segment.index_name):
             partition.files.remove(partition.directory / name)
-
-
-class _Draft:
-    """Writes the kept rows into new segments that nobody sees yet."""
-
-    def __init__(
-        self,
-        writer: PartitionWriter,
-        schemas: Schemas,
-        manifest: Manifest,
-        keep: Keep,
-        *,
-        segment_bytes: int,
-        time_column: str | None,
-    ) -> None:
-        self._partition = writer.partition
-        self._keep = keep
-        self._schemas = schemas
-        self._segment_bytes = segment_bytes
-        self._time_column = time_column
-        self._manifest = manifest
-        self._sources = iter(manifest.closed)
-        self._source: Segment | None = next(self._sources, None)
-        self._rows: list[tuple[Stored, pa.RecordBatch, Offsets]] = []
-        self._row_count = 0
-        self._file: File | None = None
-        self._segment: Segment | None = None
-        self._position = 0
-        self._index: IndexBuilder | None = None
-        self._entries = b""
-        self._finished: list[Segment] = []
-
-    def add(self, frame: Stored) -> None:
-        kept = self._keep.rows(frame)
-        self._close_if_full(frame.header.base_offset)
-        if not kept.any():
-            return
-        if self._rows and not self._fits(frame.header):
-            self._flush()
-        batch = frame.batch if kept.all() else frame.batch.filter(pa.array(kept))
-        self._rows.append((frame, batch, frame.offsets[kept]))
-        self._row_count += batch.num_rows
-        if self._row_count >= FRAME_ROWS:
-            self._flush()
-
-    def _fits(self, header: Header) -> bool:
-        """Whether rows of this frame may stand in one with those that wait to be written."""
-        last = self._rows[-1][0].header
-        return _alike(last, header) and (self._keep.joins or last.append_time == header.append_time)
-
-    def finish(self) -> list[Segment]:
-        self._flush()
-        self._source = None
-        self._close_segment()
-        self._partition.files.sync_directory(self._partition.directory)
-        return self._finished
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _close_if_full(self, offset: int) -> None:
-        """Segments end only where source segments end, so that each stands for a known range of offsets."""
-        while self._source is not None and offset >= self._source.end_offset:
-            self._source = next(self._sources, None)
-            if self._position >= self._segment_bytes:
-                self._flush()
-                self._close_segment()
-
-    def _flush(self) -> None:
-        if not self._rows:
-            return
-        header = self._rows[-1][0].header
-        offsets = np.concatenate([offsets for _, _, offsets in self._rows])
-        schema = self._schemas.version(header.schema_id)
-        batch = _joined([batch for _, batch, _ in self._rows], offsets, schema, header.flags)
-        flags = header.flags | SPARSE
-        body = encode(batch, schema_id=header.schema_id, time_column=self._time_column, flags=flags)
-        buffers = place(
-            body,
-            base_offset=int(offsets[0]),
-            last_offset=int(offsets[-1]),
-            append_time=max(frame.header.append_time for frame, _, _ in self._rows),
-            synced=0,
-            stamp=Stamp(header.producer, header.epoch, header.sequence, header.transaction),
-        )
-        self._write(buffers, len(offsets))
-        self._rows, self._row_count = [], 0
-
-    def _write(self, buffers: list[bytes | pa.Buffer], rows: int) -> None:
-        header = parse_header(buffers[0])
-        if self._segment is None:
-            self._begin(header.base_offset)
-        assert self._file is not None and self._segment is not None and self._index is not None
-        self._file.write_at(self._position, list[Buffer](buffers))
-        entry = self._index.entry_for(self._position, header)
-        self._entries += encode_entries([entry] if entry else [])
-        self._position += header.length
-        self._segment = replace(
-            self._segment,
-            rows=self._segment.rows + rows,
-            append_time=max(self._segment.append_time, header.append_time),
-        )
-
-    def _begin(self, base_offset: int) -> None:
-        name = segment_name(base_offset, self._manifest.generation)
-        self._file = self._partition.files.open(self._partition.directory / (name + DRAFT_SUFFIX), create=True)
-        self._file.truncate(0)
-        preface = Preface(self._partition.topic_id, self._partition.number, base_offset)
-        self._file.write_at(0, [encode_preface(preface)])
-        self._position = FIRST_FRAME
-        before = [segment.max_time for segment in self._manifest.closed if segment.end_offset <= base_offset]
-        self._index = IndexBuilder(max_time=max(before, default=NO_TIME))
-        self._entries = b""
-        self._segment = Segment(name, base_offset, rewritten=True)
-
-    def _close_segment(self) -> None:
-        if self._segment is None or self._file is None:
-            return
-        self._file.sync()
-        self._file.close()
-        end_offset = self._manifest.active.base_offset if self._source is None else self._source.base_offset
-        covered = [segment for segment in self._manifest.closed if segment.end_offset <= end_offset]
-        finished = replace(
-            self._segment,
-            end_offset=end_offset,
-            bytes=self._position,
-            max_time=max(segment.max_time for segment in covered),
-        )
-        index_path = self._partition.directory / (finished.index_name + DRAFT_SUFFIX)
-        index = self._partition.files.open(index_path, create=True)
-        index.truncate(0)
-        index.write_at(0, [self._entries])
-        index.sync()
-        index.close()
-        self._finished.append(finished)
-        self._file, self._segment, self._position = None, None, 0
-
-
-def _alike(one: Header, other: Header) -> bool:
-    """Frames whose rows may stand in one frame: nothing that is still of use would be lost."""
-    same_writer = (one.producer, one.epoch) == (other.producer, other.epoch)
-    return same_writer and one.schema_id == other.schema_id and one.flags | SPARSE == other.flags | SPARSE
-
-
-def _joined(batches: list[pa.RecordBatch], offsets: Offsets, schema: pa.Schema, flags: int) -> pa.RecordBatch:
-    """One batch in stored form, with the offset of every row."""
-    plain = stored_schema(schema, flags & ~SPARSE)
-    joined = pa.concat_batches([batch.select(plain.names) for batch in batches])  # type: ignore[attr-defined]
-    columns = {name: joined.column(name) for name in plain.names} | {OFFSET_COLUMN: pa.array(offsets)}
-    target = stored_schema(schema, flags | SPARSE)
-    return pa.RecordBatch.from_arrays([columns[name] for name in target.names], schema=target)

@@ -38,12 +38,22 @@ from penstock.log.files import Files, disk_errors, draft_of
 from penstock.log.frame import ANONYMOUS, Stamp, encode
 from penstock.log.hashing import hash_keys, partition_of
 from penstock.log.headers import HeaderReader, Headers
+from penstock.log.holds import HeldRange, Holds, PartitionHolds
 from penstock.log.intake import Intake, Marks, Rows
 from penstock.log.partition import LOCK_NAME, Partition
 from penstock.log.plan import Appended, Request
 from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read_batches
-from penstock.log.retention import Retention
-from penstock.log.rewrite import Choose, Progress, Rewritten, all_but, last_of_each_key, rewrite
+from penstock.log.retention import Expired, Retention
+from penstock.log.rewrite import (
+    COMPACT_WAIT_SECONDS,
+    ERASE_WAIT_SECONDS,
+    Choose,
+    Progress,
+    Rewritten,
+    all_but,
+    last_of_each_key,
+    rewrite,
+)
 from penstock.log.rows import rows_to_batch
 from penstock.log.schema import conform, evolve, parse_schema
 from penstock.log.verify import Statistics, Verified, partition_statistics, verify_partition
@@ -59,10 +69,19 @@ Start = int | str | datetime | Mapping[int, int]
 class Topic:
     """A topic of an open log. Made by `Log.topic` and `Log.create_topic`; safe to use from many threads."""
 
-    def __init__(self, files: Files, directory: Path, catalog: Catalog, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        catalog: Catalog,
+        clock: Callable[[], float] = time.time,
+        *,
+        holds: Holds | None = None,
+    ) -> None:
         self._files = files
         self._directory = directory
         self._catalog = catalog
+        self._holds = holds or Holds(files, directory.parent.parent)
         self._clock = clock
         self._guard = threading.Lock()
         self._load()
@@ -394,20 +413,33 @@ class Topic:
         """Keep only the last row of each key, while others read and write.
 
         A delete marker goes once every group that reads the topic has committed an offset behind it. On versioned
-        topics it stays: it holds the number from which the key would go on.
+        topics it stays: it holds the number from which the key would go on. Rows that somebody holds stay as they are;
+        what is returned tells how many would have gone, and who holds them.
         """
         self._refuse_without_key("compacted")
         count = self.settings.partitions
         slowest = [0] * count if self.settings.versioned else self._catalog.slowest_offsets(self.name, count)
         return [
-            self._rewrite(number, last_of_each_key(self.keys_of, drop_deletes_before=slowest[number]), progress)
+            self._rewrite(
+                number,
+                last_of_each_key(self.keys_of, drop_deletes_before=slowest[number]),
+                progress,
+                wait=COMPACT_WAIT_SECONDS,
+            )
             for number in range(count)
         ]
 
-    def erase(self, key: Mapping[str, object], *, progress: Progress = lambda rows: None) -> list[Rewritten]:
+    def erase(
+        self,
+        key: Mapping[str, object],
+        *,
+        progress: Progress = lambda rows: None,
+        wait: float = ERASE_WAIT_SECONDS,
+    ) -> list[Rewritten]:
         """Remove every row of one key that is stored now, from all segments. Other rows keep their offsets.
 
-        On versioned topics the key's versions are gone too: it begins again with 1.
+        On versioned topics the key's versions are gone too: it begins again with 1. While somebody holds a row of the
+        key this waits, at most `wait` seconds; then it raises UnavailableError, and nothing was removed.
         """
         self._refuse_without_key("erased from")
         where = f"topic '{self.name}'"
@@ -416,11 +448,34 @@ class Topic:
         schema = pa.schema([self.schema.field(name) for name in self.settings.key])
         wanted = rows_to_batch([key], schema, where=where)
         number = int(partition_of(hash_keys(wanted.columns), self.settings.partitions)[0])
-        return [self._rewrite(number, lambda frames: all_but(wanted), progress)]
+        return [self._rewrite(number, lambda frames: all_but(wanted), progress, wait=wait)]
 
-    def expire(self) -> int:
-        """Let go the segments that retention no longer keeps; return how many. Rolling a segment does this too."""
-        return sum(self.writer(number).expire() for number in range(self.settings.partitions))
+    def expire(self) -> Expired:
+        """Let go the segments that retention no longer keeps and nobody holds. Rolling a segment does this too."""
+        parts = [self.writer(number).expire() for number in range(self.settings.partitions)]
+        return Expired(
+            sum(part.segments for part in parts),
+            sum(part.held_segments for part in parts),
+            tuple(sorted({owner for part in parts for owner in part.held_by})),
+        )
+
+    def held_ranges(self, ranges: Mapping[int, tuple[int, int]]) -> list[HeldRange]:
+        """What a hold on these rows would store. Refused if some are gone. Only while holds are locked."""
+        for number, (start, end) in ranges.items():
+            self._check_partition(number)
+            if not 0 <= start <= end:
+                raise RangeError(f"topic '{self.name}' partition {number}: rows {start} to {end} cannot be held")
+            # Only the manifest: asking the tail might wait for the partition, whose owner may wait for holds.
+            tail = self.partition(number).tail_file.read()
+            first = self.partition(number).manifest(tail.generation if tail else None).start_offset
+            if start < end and start < first:
+                raise RangeError(
+                    f"topic '{self.name}' partition {number}: offset {start} cannot be held, it is gone; "
+                    f"what is kept begins at offset {first}",
+                    hint=f"hold rows from offset {first} on, or raise the topic's retention",
+                )
+        topic_id = self.description.id
+        return [HeldRange(self.name, topic_id, number, start, end) for number, (start, end) in ranges.items()]
 
     def verify(self, progress: Progress = lambda count: None) -> list[Verified]:
         """Check every stored byte."""
@@ -430,7 +485,7 @@ class Topic:
     def statistics(self) -> list[Statistics]:
         return [partition_statistics(self.partition(number)) for number in range(self.settings.partitions)]
 
-    def _rewrite(self, number: int, choose: Choose, progress: Progress) -> Rewritten:
+    def _rewrite(self, number: int, choose: Choose, progress: Progress, *, wait: float) -> Rewritten:
         return rewrite(
             self.writer(number),
             self,
@@ -438,6 +493,7 @@ class Topic:
             segment_bytes=self.settings.segment_bytes,
             time_column=self.settings.time,
             progress=progress,
+            wait=wait,
         )
 
     def _refuse_without_key(self, done: str) -> None:
@@ -459,6 +515,7 @@ class Topic:
                         topic_id=bytes.fromhex(self.description.id),
                         number=number,
                         outcomes=self._catalog.outcome,
+                        holds=PartitionHolds(self._holds, self.description.id, number),
                     )
             return self._partitions[number]
 

@@ -13,10 +13,11 @@ A crash before 5 leaves bytes nobody was told about; the next to take the lock c
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -25,16 +26,18 @@ from penstock.errors import DeclarationError, PenstockError, UnavailableError, U
 from penstock.log.active import ActiveSegment
 from penstock.log.files import NO_SPACE, disk_errors
 from penstock.log.frame import VERSIONS, Body, encode
+from penstock.log.holds import Held, overlapping, owners
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.numbering import KeysOf, Numbering
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
 from penstock.log.plan import Appended, Plan, Request, Staged
 from penstock.log.reader import Schemas
-from penstock.log.retention import Retention, expired
+from penstock.log.retention import Expired, Retention, expired, first_kept
 from penstock.log.segment import Preface
 from penstock.log.tail import Tail
 from penstock.log.together import Together
 
+logger = logging.getLogger("penstock.log")
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
 COALESCE_ROWS = 1024
 
@@ -327,7 +330,8 @@ class PartitionWriter:
         """Close the active segment and begin a new one, under `exclusive`; return the end as it is then.
 
         1. Sync the old segment. 2. Write the start of the new one. 3. Replace the manifest, leaving out what retention
-        lets go. 4. Publish. 5. Remove what was left out. A crash after 3 is finished by the next to take the lock.
+        lets go and nobody holds. 4. Publish. 5. Remove what was left out. A crash after 3 is finished by the next to
+        take the lock.
         """
         partition, tail = self.partition, self._active.tail
         manifest = partition.manifest(tail.generation)
@@ -336,7 +340,7 @@ class PartitionWriter:
         self._do("syncing", self._active.sync)  # 1
         fresh = Segment(segment_name(tail.end_offset, manifest.generation + 1), tail.end_offset, max_time=tail.max_time)
         segments = (*manifest.closed, _closed(manifest.active, tail), fresh)
-        kept = segments[expired(segments, self._settings.retention(), now=self._now(tail)) :]
+        gone = expired(segments, self._settings.retention(), now=self._now(tail))
         try:
             end = write_segment_start(
                 partition.files,
@@ -345,7 +349,7 @@ class PartitionWriter:
                 self._active.state,
                 append_time=tail.append_time,
             )  # 2
-            self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))  # 3
+            self._replace_segments(manifest, segments, gone, strict=False)  # 3
         except OSError as error:
             raise self._disk_problem("beginning a segment", error) from error
         rolled = replace(
@@ -361,18 +365,42 @@ class PartitionWriter:
             self._reopen(rolled)  # 5
         return rolled
 
-    def expire(self) -> int:
-        """Let go what retention no longer keeps; return how many segments that were."""
+    def expire(self) -> Expired:
+        """Let go what retention no longer keeps and nobody holds."""
         with self.exclusive() as active:
             manifest = self.partition.manifest(active.tail.generation)
             gone = expired(manifest.segments, self._settings.retention(), now=self._now(active.tail))
-            if gone:
-                kept = manifest.segments[gone:]
-                self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))
+            if not gone:
+                return Expired(0)
+            done = self._replace_segments(manifest, manifest.segments, gone, strict=True)
+            if done.segments:
                 self._let_go()  # opening again removes the files
                 with disk_errors(self.partition.where):
                     self._caught_up()
-            return gone
+            return done
+
+    def _replace_segments(self, manifest: Manifest, segments: Sequence[Segment], gone: int, *, strict: bool) -> Expired:
+        """Replace the manifest by one with these segments but the first `gone`, as far as they are not held.
+
+        Where holds cannot be read, `strict` raises; an append must go on, and so lets nothing go.
+        """
+        with ExitStack() as fixed:
+            held: tuple[Held, ...] = ()
+            allowed = gone
+            try:
+                if gone:
+                    held = fixed.enter_context(self.partition.held())
+                    allowed = first_kept(manifest, segments, gone, held)
+            except PenstockError as error:
+                if strict:
+                    raise
+                logger.warning("%s: retention removes nothing: %s", self.partition.where, error.message)
+                allowed = 0
+            kept = tuple(segments[allowed:])
+            if kept != manifest.segments:
+                self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))
+        left = overlapping(held, manifest.start_offset, segments[gone].base_offset) if allowed < gone else ()
+        return Expired(allowed, gone - allowed, owners(left))
 
     def replace_manifest(self, manifest: Manifest) -> None:
         """Put a manifest in the place of the present one, under `exclusive`.
