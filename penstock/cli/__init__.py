@@ -19,6 +19,7 @@ from penstock.cli.output import say
 from penstock.cli.plan import plan
 from penstock.cli.produce import produce
 from penstock.cli.query import query
+from penstock.cli.repair import repair
 from penstock.cli.run import run
 from penstock.cli.stats import stats
 from penstock.cli.tail import tail
@@ -65,6 +66,7 @@ app.command("compact")(compact)
 app.command("expire")(expire)
 app.command("erase")(erase)
 app.command("verify")(verify)
+app.command("repair")(repair)
 app.command("stats")(stats)
 
 

@@ -24,12 +24,14 @@ def verify(
     log: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Check every stored byte. Ends with status 1 if anything is damaged, and names it."""
+    """Check every stored byte: topics, catalogue, holds. Ends with status 1 if anything is damaged, and names it."""
     with open_log(log) as opened:
         found = {name: _verify_topic(opened, name) for name in topics or opened.topics()}
-    problems = [problem for parts, damage in found.values() for problem in (*damage, *_problems(parts))]
+        of_log = opened.verify()
+    problems = of_log + [problem for parts, damage in found.values() for problem in (*damage, *_problems(parts))]
     if as_json:
-        print_json({"topics": [_document(name, *one) for name, one in found.items()], "problems": len(problems)})
+        documents = [_document(name, *one) for name, one in found.items()]
+        print_json({"topics": documents, "log": of_log, "problems": len(problems)})
     else:
         _print_found(found)
         for problem in problems:

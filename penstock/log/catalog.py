@@ -2,6 +2,10 @@
 
 SQLite brings what this needs: several processes, atomic changes, durability. Rows are small and few; the data itself is
 never here. The record of a transaction is its commit point (see `transaction`).
+
+Nothing of it is believed unchecked. When it is first needed it must be there, carry the id of the log, have seen every
+change that the mark beside it tells of, and be whole: every row, every table, every page. After that each row is
+checked as it is read. What does not pass raises DamagedError; `repair` is the way out.
 """
 
 from __future__ import annotations
@@ -10,36 +14,43 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
-from penstock.log.files import refuse_in_a_fork, refused
+from penstock.log.catalog_mark import Mark, load_mark, store_mark
+from penstock.log.catalog_rows import (
+    COLUMNS,
+    changes_of,
+    check_everything,
+    check_total,
+    count_change,
+    create_tables,
+    put,
+    rows,
+)
+from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork, refused
+from penstock.log.identity import Identity, load_identity, new_id, store_identity
 from penstock.log.recovery import Outcome
 
 CATALOG_NAME = "catalog.db"
-CATALOG_FORMAT = 1
+TOPICS_DIRECTORY = "topics"
+CATALOG_FORMAT = 2
+UNCHECKED_FORMAT = 1  # of earlier versions: without checksums, brought up to date when it is first needed
 BUSY_SECONDS = 30.0
-
-_TABLES = """
-CREATE TABLE producers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE NOT NULL, epoch INTEGER NOT NULL,
-    sequence INTEGER NOT NULL);
-CREATE TABLE transactions (id INTEGER PRIMARY KEY);
-CREATE TABLE subscriptions (group_name TEXT NOT NULL, topic TEXT NOT NULL, PRIMARY KEY (group_name, topic));
-CREATE TABLE offsets (group_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-    next_offset INTEGER NOT NULL, PRIMARY KEY (group_name, topic, partition));
-CREATE TABLE members (group_name TEXT NOT NULL, member TEXT NOT NULL, topics TEXT NOT NULL, boot BLOB NOT NULL,
-    expires REAL NOT NULL, PRIMARY KEY (group_name, member));
-CREATE TABLE assignments (group_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-    member TEXT NOT NULL, PRIMARY KEY (group_name, topic, partition));
-"""
-# Made when the first promise is: catalogues of this format may be without it, and looking must not need a change.
-_PROMISES = """
-CREATE TABLE IF NOT EXISTS promises (number INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL,
-    topic_id TEXT NOT NULL, producer INTEGER NOT NULL, time INTEGER NOT NULL, ends TEXT NOT NULL)
-"""
+REPAIR_HINT = "restore it with a copy of the whole log, or see with `penstock repair` what can be rebuilt"
+# What SQLite and Python raise over bytes that are no database, no row, no text.
+UNREADABLE = (sqlite3.Error, MemoryError, UnicodeError, OverflowError)
+_PROBLEMS_OF_THE_DISK = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_PROTOCOL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +68,15 @@ class Catalog:
     full disk, where SQLite does not.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: Files | None = None) -> None:
         self.root = root
+        self._files = files or Disk()
         self._path = root / CATALOG_NAME
         self._process = os.getpid()
         self._guard = threading.RLock()
         self._opened: sqlite3.Connection | None = None
+        self._mark: Mark | None = None
+        self._inode = 0
         self._closed = False
         self._failure: str | None = None
 
@@ -71,6 +85,8 @@ class Catalog:
             self._closed = True
             if self._opened is not None:
                 self._opened.close()
+            if self._mark is not None:
+                self._mark.close()
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -80,10 +96,14 @@ class Catalog:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                changes = count_change(connection)
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
             self._commit(connection)
+            assert self._mark is not None
+            self._mark.move(changes)
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
@@ -109,37 +129,34 @@ class Catalog:
         if self._failure is not None:
             raise UnavailableError(f"{self._path}: {self._failure}", hint="close the log and open it again")
         if self._opened is None:
-            connection = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._open()
+        elif self._found_inode() != self._inode:
+            raise UnavailableError(
+                f"{self._path}: the catalogue was removed or replaced while this log was open",
+                hint="close the log and open it again; it then checks what is there",
             )
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._opened = connection
+        assert self._opened is not None
         return self._opened
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make the tables of a new catalogue; refuse one of another format."""
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            connection.execute("BEGIN IMMEDIATE")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
-                version = CATALOG_FORMAT
-            connection.execute("COMMIT")
-        if version != CATALOG_FORMAT:
-            raise DeclarationError(
-                f"{self._path}: the catalogue has format {version}; this version of Penstock reads "
-                f"format {CATALOG_FORMAT}",
-                hint="open the log with the version of Penstock that wrote it",
-            )
+    def _found_inode(self) -> int:
+        try:
+            return os.stat(self._path).st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _open(self) -> None:
+        identity = load_identity(self._files, self.root)
+        refuse_missing_catalog(self.root, identity)
+        connection = connect(self._path)
+        try:
+            if identity.catalogue != CATALOG_FORMAT:
+                identity = bring_up_to_date(self._files, self.root, connection)
+            check_catalog(self._files, self.root, connection, identity)
+            self._mark = Mark(self._files, self.root, identity.id)
+        except BaseException:
+            connection.close()
+            raise
+        self._opened, self._inode = connection, self._found_inode()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -147,32 +164,17 @@ class Catalog:
         refuse_in_a_fork(self._process, self._path.parent)
         if self._closed:
             raise DeclarationError(f"{self._path.parent}: this log is closed", hint="open it again")
-        try:
+        with catalog_errors(self._path), disk_errors(str(self._path)):
             yield
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL or self._disk_is_full():
-                raise UnavailableError(
-                    f"{self._path}: the disk is full. Nothing that was acknowledged is lost",
-                    hint="make space and try again",
-                ) from error
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-                raise refused(str(self._path), PermissionError(errno.EACCES, "no permission")) from error
-            raise UnavailableError(
-                f"{self._path}: {error}", hint="another process may hold it; see who does, and try again"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise DamagedError(f"{self._path}: {error}", hint="restore the file from a copy") from error
-
-    def _disk_is_full(self) -> bool:
-        space = os.statvfs(self._path.parent)
-        return space.f_bavail * space.f_frsize < 64 * 1024
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def outcome(self, transaction: int) -> Outcome:
         with self.look() as connection:
-            row = connection.execute("SELECT 1 FROM transactions WHERE id = ?", (transaction,)).fetchone()
-        return Outcome.COMMITTED if row else Outcome.UNRECORDED
+            if rows(connection, "transactions", "id = ?", (transaction,)):
+                return Outcome.COMMITTED
+            check_total(connection, "transactions")  # what is not there makes rows vanish: be sure that it never was
+        return Outcome.UNRECORDED
 
     def forget_transactions(self, transactions: list[int]) -> None:
         """For transactions whose ends are on disk in every tail, so that nobody will ask again."""
@@ -183,64 +185,227 @@ class Catalog:
 
     def register_producer(self, name: str) -> int:
         with self.change() as connection:
-            connection.execute(
-                "INSERT INTO producers (name, epoch, sequence) VALUES (?, 0, -1) ON CONFLICT (name) DO NOTHING", (name,)
-            )
-            (number,) = connection.execute("SELECT id FROM producers WHERE name = ?", (name,)).fetchone()
-        return int(number)
+            check_total(connection, "producers")
+            known = rows(connection, "producers")
+            ids = [number_of(row[0]) for row in known if row[1] == name]
+            if ids:
+                return ids[0]
+            number = 1 + max((number_of(row[0]) for row in known), default=0)
+            put(connection, "producers", number, name, 0, -1)
+        return number
 
     def raise_epoch(self, producer: int) -> int:
         with self.change() as connection:
-            connection.execute("UPDATE producers SET epoch = epoch + 1 WHERE id = ?", (producer,))
-            (epoch,) = connection.execute("SELECT epoch FROM producers WHERE id = ?", (producer,)).fetchone()
-        return int(epoch)
+            name, record = _producer(connection, producer)
+            put(connection, "producers", producer, name, record.epoch + 1, record.sequence)
+        return record.epoch + 1
 
     def producer(self, producer: int) -> ProducerRecord:
         with self.look() as connection:
-            row = connection.execute("SELECT epoch, sequence FROM producers WHERE id = ?", (producer,)).fetchone()
-        return ProducerRecord(*row)
+            return _producer(connection, producer)[1]
 
     def producers(self) -> dict[int, str]:
         with self.look() as connection:
-            return dict(connection.execute("SELECT id, name FROM producers").fetchall())
-
-    # -- promises -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def change_promises(self) -> Iterator[sqlite3.Connection]:
-        """One atomic change, as `change`, with the table of promises there."""
-        with self.change() as connection:
-            connection.execute(_PROMISES)
-            yield connection
-
-    @contextmanager
-    def look_at_promises(self) -> Iterator[sqlite3.Connection | None]:
-        """As `look`; None where no promise was ever made."""
-        with self.look() as connection:
-            yield connection if _has_promises(connection) else None
+            return {number_of(row[0]): str(row[1]) for row in rows(connection, "producers")}
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
         with self.change() as connection:
-            for table in ("subscriptions", "offsets", "assignments"):
+            for table in ("subscriptions", "offsets", "assignments", "promises"):
                 connection.execute(f"DELETE FROM {table} WHERE topic = ?", (topic,))
-            if _has_promises(connection):
-                connection.execute("DELETE FROM promises WHERE topic = ?", (topic,))
 
     def slowest_offsets(self, topic: str, partitions: int) -> list[int | None]:
         """For each partition how far the slowest group that reads this topic has come; None without any group."""
         with self.look() as connection:
-            groups = connection.execute("SELECT group_name FROM subscriptions WHERE topic = ?", (topic,)).fetchall()
-            rows = connection.execute(
-                "SELECT group_name, partition, next_offset FROM offsets WHERE topic = ?", (topic,)
-            ).fetchall()
+            for table in ("subscriptions", "offsets"):
+                check_total(connection, table)  # a group that is overlooked loses its say
+            groups = rows(connection, "subscriptions", "topic = ?", (topic,))
+            offsets = rows(connection, "offsets", "topic = ?", (topic,))
         if not groups:
             return [None] * partitions
-        committed = {(group, partition): offset for group, partition, offset in rows}
-        return [min(committed.get((group, partition), 0) for (group,) in groups) for partition in range(partitions)]
+        committed = {(row[0], row[2]): number_of(row[3]) for row in offsets}
+        return [min(committed.get((group, partition), 0) for group, _ in groups) for partition in range(partitions)]
 
 
-def _has_promises(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'promises'").fetchone()
-    return found is not None
+def _producer(connection: sqlite3.Connection, producer: int) -> tuple[str, ProducerRecord]:
+    found = rows(connection, "producers", "id = ?", (producer,))
+    if not found:
+        raise DamagedError(f"producer {producer} is not in it")
+    _, name, epoch, sequence = found[0]
+    return str(name), ProducerRecord(number_of(epoch), number_of(sequence))
+
+
+def record_transaction(connection: sqlite3.Connection, transaction: int) -> None:
+    put(connection, "transactions", transaction)
+
+
+def record_sequence(connection: sqlite3.Connection, producer: int, epoch: int, sequence: int) -> bool:
+    """Note that a producer has committed a transaction; False if its epoch was replaced."""
+    name, record = _producer(connection, producer)
+    if record.epoch != epoch:
+        return False
+    put(connection, "producers", producer, name, epoch, max(record.sequence, sequence))
+    return True
+
+
+def number_of(value: object) -> int:
+    """A number from a row whose checksum was right."""
+    assert isinstance(value, int)
+    return value
+
+
+# -- opening ----------------------------------------------------------------------------------------------------------
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA recursive_triggers = ON")  # a row that is replaced is deleted first, and counted so
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def refuse_missing_catalog(root: Path, identity: Identity) -> None:
+    """Only a log of an earlier version that never had a topic may be without a catalogue."""
+    if identity.catalogue > CATALOG_FORMAT:
+        raise _unknown_format(root, identity.catalogue)
+    path = root / CATALOG_NAME
+    if not identity.catalogue and not any((root / TOPICS_DIRECTORY).iterdir()):
+        return
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        raise DamagedError(f"{path}: the catalogue is missing", hint=REPAIR_HINT) from None
+    if not size:
+        raise DamagedError(f"{path}: the catalogue is empty", hint=REPAIR_HINT)
+
+
+Contents = Mapping[str, Sequence[Sequence[object]]]
+
+
+def create_catalog(files: Files, root: Path, log_id: str, contents: Contents, *, changes: int = 1) -> None:
+    """Make a catalogue with these rows, on disk when this returns, where there is none."""
+    connection = connect(root / CATALOG_NAME)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        _fill(connection, log_id, contents, changes)
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    store_mark(files, root, log_id, changes)
+
+
+def bring_up_to_date(files: Files, root: Path, connection: sqlite3.Connection) -> Identity:
+    """Give a log of an earlier version its id, and its catalogue checksums. Several processes may try at once.
+
+    1. Store the id. 2. Convert the catalogue, in one change. 3. Begin its mark. 4. Store that its format is known from
+    now on. A crash after any step is finished by the next to need the catalogue.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        identity = load_identity(files, root)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, UNCHECKED_FORMAT, CATALOG_FORMAT):
+            raise _unknown_format(root, version)
+        if version == 0:
+            refuse_tables(connection)
+        if not identity.id:
+            identity = Identity(new_id())
+            store_identity(files, root, identity)  # 1
+        if version != CATALOG_FORMAT:
+            contents: Contents = unchecked_rows(connection) if version else {}
+            for table in COLUMNS:
+                connection.execute(f"DROP TABLE IF EXISTS {table}")
+            _fill(connection, identity.id, contents, 1)
+        connection.execute("COMMIT")  # 2
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    store_mark(files, root, identity.id, 1)  # 3
+    identity = Identity(identity.id, CATALOG_FORMAT)
+    store_identity(files, root, identity)  # 4
+    return identity
+
+
+def refuse_tables(connection: sqlite3.Connection) -> None:
+    if connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        raise DamagedError("it has tables, but no format")
+
+
+def _fill(connection: sqlite3.Connection, log_id: str, contents: Contents, changes: int) -> None:
+    create_tables(connection, log_id, changes)
+    for table, found in contents.items():
+        for row in found:
+            put(connection, table, *row)
+    connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
+
+
+def unchecked_rows(connection: sqlite3.Connection) -> dict[str, Sequence[Sequence[object]]]:
+    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if problem != "ok":
+        raise DamagedError(str(problem))
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return {
+        table: connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+        for table, columns in COLUMNS.items()
+        if table in tables
+    }
+
+
+def check_catalog(files: Files, root: Path, connection: sqlite3.Connection, identity: Identity) -> None:
+    """DamagedError unless this is the catalogue of the log, whole, and no older than it must be."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    least = load_mark(files, root, identity.id)  # before the catalogue, which others may be changing
+    check_everything(connection)
+    log_id, changes = changes_of(connection)
+    if log_id != identity.id:
+        raise DamagedError(f"it belongs to another log (its id is {log_id}, that of this log {identity.id})")
+    if version != CATALOG_FORMAT:
+        raise DamagedError(f"it has format {version}; {CATALOG_FORMAT} was stored")
+    if changes < least:
+        raise DamagedError(f"it is an older copy: it has seen {changes} changes, and {least} were stored")
+
+
+def _unknown_format(root: Path, version: int) -> DeclarationError:
+    return DeclarationError(
+        f"{root / CATALOG_NAME}: the catalogue has format {version}; this version of Penstock reads "
+        f"format {CATALOG_FORMAT}",
+        hint="open the log with the version of Penstock that wrote it",
+    )
+
+
+@contextmanager
+def catalog_errors(path: Path) -> Iterator[None]:
+    """Say in the user's words what SQLite refuses, and where what is damaged is."""
+    try:
+        yield
+    except DamagedError as error:
+        if str(path) in error.message and error.hint:
+            raise
+        raise DamagedError(f"{path}: the catalogue is damaged: {error.message}", hint=REPAIR_HINT) from error
+    except UNREADABLE as error:
+        raise _described(path, error) from error
+
+
+def _described(path: Path, error: Exception) -> DamagedError | UnavailableError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_FULL or (code != sqlite3.SQLITE_CORRUPT and _disk_is_full(path)):
+        return UnavailableError(
+            f"{path}: the disk is full. Nothing that was acknowledged is lost", hint="make space and try again"
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return refused(str(path), PermissionError(errno.EACCES, "no permission"))
+    if code in _PROBLEMS_OF_THE_DISK:
+        return UnavailableError(f"{path}: {error}", hint="another process may hold it; see who does, and try again")
+    return DamagedError(f"{path}: the catalogue is damaged: {error}", hint=REPAIR_HINT)
+
+
+def _disk_is_full(path: Path) -> bool:
+    space = os.statvfs(path.parent)
+    return space.f_bavail * space.f_frsize < 64 * 1024

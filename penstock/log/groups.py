@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import DeclarationError, FencedError, UnavailableError
-from penstock.log.catalog import Catalog
+from penstock.log.catalog import Catalog, number_of
+from penstock.log.catalog_rows import put, put_if_new, rows
 from penstock.log.files import boot_id
 from penstock.log.reader import READ_BYTES, UNDECIDED_SECONDS, Batch, Reader
 from penstock.log.topic import Start, Topic
@@ -91,10 +92,7 @@ class Group:
 
     def topics(self) -> list[str]:
         with self._catalog.look() as connection:
-            rows = connection.execute(
-                "SELECT topic FROM subscriptions WHERE group_name = ? ORDER BY topic", (self.name,)
-            ).fetchall()
-        return [topic for (topic,) in rows]
+            return sorted(str(topic) for _, topic in rows(connection, "subscriptions", "group_name = ?", (self.name,)))
 
     def members(self) -> dict[str, list[TopicPartition]]:
         """The members whose leases run, with the partitions each owns."""
@@ -193,7 +191,7 @@ class Member:
         self._closed = False
         with catalog.change() as connection:
             for name in topics:
-                connection.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?)", (group, name))
+                put_if_new(connection, "subscriptions", group, name)
         try:
             self.heartbeat()
         except BaseException:
@@ -250,9 +248,7 @@ class Member:
                     (self.group, topic, partition, self.id),
                 )
             for topic, partition in wanted:
-                connection.execute(
-                    "INSERT OR IGNORE INTO assignments VALUES (?, ?, ?, ?)", (self.group, topic, partition, self.id)
-                )
+                put_if_new(connection, "assignments", self.group, topic, partition, self.id)
             owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
         if lost:
             # Others may have committed there: begin where the group is, not where we were.
@@ -300,19 +296,15 @@ class Member:
         return {place for place in self._owned if owners.get(place) != self.id}
 
     def _renew(self, connection: sqlite3.Connection) -> None:
-        connection.execute(
-            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)",
-            (self.group, self.id, json.dumps(sorted(self._topics)), boot_id(), time.monotonic() + self._lease),
-        )
+        expires = time.monotonic() + self._lease
+        put(connection, "members", self.group, self.id, json.dumps(sorted(self._topics)), boot_id(), expires)
 
     def _wanted(self, connection: sqlite3.Connection) -> set[TopicPartition]:
         """Our share: every topic's partitions dealt out in turn to the members that read it, in the order of names."""
-        rows = connection.execute(
-            "SELECT member, topics FROM members WHERE group_name = ? ORDER BY member", (self.group,)
-        ).fetchall()
+        members = rows(connection, "members", "group_name = ?", (self.group,), order="member")
         wanted = set()
         for shift, (name, topic) in enumerate(sorted(self._topics.items())):
-            readers = [member for member, topics in rows if name in json.loads(topics)] or [self.id]
+            readers = [member for _, member, topics, *_ in members if name in json.loads(str(topics))] or [self.id]
             for number in range(topic.settings.partitions):
                 if readers[(number + shift) % len(readers)] == self.id:
                     wanted.add((name, number))
@@ -346,8 +338,7 @@ class Member:
 
 def group_names(catalog: Catalog) -> list[str]:
     with catalog.look() as connection:
-        rows = connection.execute("SELECT DISTINCT group_name FROM subscriptions ORDER BY group_name").fetchall()
-    return [name for (name,) in rows]
+        return sorted({str(group) for group, _ in rows(connection, "subscriptions")})
 
 
 def store_offsets(
@@ -366,36 +357,33 @@ def store_offsets(
                 if member
                 else "stop the members, or let them commit",
             )
-        connection.execute("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?)", (group, topic, partition, offset))
-    connection.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?)", (group, topic))
+        put(connection, "offsets", group, topic, partition, offset)
+    put_if_new(connection, "subscriptions", group, topic)
 
 
 def _assignments(connection: sqlite3.Connection, group: str) -> dict[TopicPartition, str]:
-    rows = connection.execute("SELECT topic, partition, member FROM assignments WHERE group_name = ?", (group,))
-    return {(topic, partition): member for topic, partition, member in rows.fetchall()}
+    return {
+        (str(topic), number_of(partition)): str(member)
+        for _, topic, partition, member in rows(connection, "assignments", "group_name = ?", (group,))
+    }
 
 
 def _committed(connection: sqlite3.Connection, group: str, topic: str) -> dict[int, int]:
-    rows = connection.execute(
-        "SELECT partition, next_offset FROM offsets WHERE group_name = ? AND topic = ?", (group, topic)
-    )
-    return dict(rows.fetchall())
+    found = rows(connection, "offsets", "group_name = ? AND topic = ?", (group, topic))
+    return {number_of(partition): number_of(offset) for _, _, partition, offset in found}
 
 
 def _living(connection: sqlite3.Connection, group: str) -> set[str]:
     """The members whose leases run. A lease of an earlier boot has run out."""
-    rows = connection.execute(
-        "SELECT member FROM members WHERE group_name = ? AND expires >= ? AND boot = ?",
-        (group, time.monotonic(), boot_id()),
-    )
-    return {member for (member,) in rows.fetchall()}
+    where = "group_name = ? AND expires >= ? AND boot = ?"
+    return {str(row[1]) for row in rows(connection, "members", where, (group, time.monotonic(), boot_id()))}
 
 
 def _forget_expired(connection: sqlite3.Connection, group: str) -> None:
     alive = _living(connection, group)
-    for (member,) in connection.execute("SELECT member FROM members WHERE group_name = ?", (group,)).fetchall():
+    for _, member, *_ in rows(connection, "members", "group_name = ?", (group,)):
         if member not in alive:
-            _forget_member(connection, group, member)
+            _forget_member(connection, group, str(member))
     # Assignments of a member that is not even on the list.
     members = "SELECT member FROM members WHERE group_name = ?"
     connection.execute(f"DELETE FROM assignments WHERE group_name = ? AND member NOT IN ({members})", (group, group))

@@ -74,9 +74,10 @@ class _Written:
 class Holds:
     """All holds of a log."""
 
-    def __init__(self, files: Files, root: Path) -> None:
+    def __init__(self, files: Files, root: Path, log_id: str = "") -> None:
         self._files = files
         self._root = root
+        self._log_id = log_id  # none in a log of an earlier version
         self._directory = root / HOLDS_DIRECTORY
         self._written: dict[str, _Written] = {}
 
@@ -103,7 +104,7 @@ class Holds:
             return
         hold = _hold(name, ranges, number=written.number + 1)
         size = len(written.raw) // 2
-        slot = _encode(hold).ljust(size)
+        slot = _encode(hold, self._log_id).ljust(size)
         if len(slot) > size:
             self._written[name] = self._store_anew(path, hold)
             return
@@ -145,7 +146,7 @@ class Holds:
         return self._directory / (name + HOLD_SUFFIX)
 
     def _store_anew(self, path: Path, hold: Hold) -> _Written:
-        encoded = _encode(hold)
+        encoded = _encode(hold, self._log_id)
         size = -(-len(encoded) // SLOT_BYTES) * SLOT_BYTES
         raw = 2 * encoded.ljust(size)
         write_durably(self._files, path, raw)
@@ -155,7 +156,8 @@ class Holds:
         """The newer record. DamagedError unless both are whole: the other one may have been the newer."""
         raw = self._files.read(path)
         size = len(raw) // 2 if len(raw) % (2 * SLOT_BYTES) == 0 else 0
-        return max(_decode(raw[:size], path), _decode(raw[size:], path), key=lambda hold: hold.number)
+        slots = (_decode(raw[:size], path, self._log_id), _decode(raw[size:], path, self._log_id))
+        return max(slots, key=lambda hold: hold.number)
 
 
 class PartitionHolds:
@@ -197,26 +199,30 @@ def _hold(name: str, ranges: Sequence[HeldRange], *, number: int) -> Hold:
     return Hold(name, tuple(ranges), datetime.now(UTC).isoformat(timespec="seconds"), number)
 
 
-def _encode(hold: Hold) -> bytes:
+def _encode(hold: Hold, log_id: str) -> bytes:
     topics: dict[str, Content] = {}
     for held in hold.ranges:
         topic = topics.setdefault(held.topic_id, {"name": held.topic, "partitions": []})
         topic["partitions"].append([held.partition, held.start, held.end])
-    return encode_document({"name": hold.name, "number": hold.number, "placed": hold.placed, "topics": topics})
+    content = {"name": hold.name, "log": log_id, "number": hold.number, "placed": hold.placed, "topics": topics}
+    return encode_document(content)
 
 
-def _decode(raw: bytes, path: Path) -> Hold:
+def _decode(raw: bytes, path: Path, log_id: str) -> Hold:
     hint = (
         "let its owner place it again, or, if nobody needs the rows any more, drop it with "
         f"`penstock holds release {path.name.removesuffix(HOLD_SUFFIX)}`"
     )
     try:
         content = decode_document(raw, path, what="hold")
+        owner = content["log"] or log_id
         hold = Hold(content["name"], tuple(_ranges(content["topics"])), content["placed"], content["number"])
     except (DamagedError, KeyError, TypeError, ValueError, AttributeError):
         raise DamagedError(f"{path}: the hold is damaged; which rows it holds is not known", hint=hint) from None
     if hold.name + HOLD_SUFFIX != path.name:
         raise DamagedError(f"{path}: this is the hold of '{hold.name}'", hint=hint)
+    if log_id and owner != log_id:
+        raise DamagedError(f"{path}: this is a hold of another log", hint=hint)
     return hold
 
 

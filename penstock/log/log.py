@@ -14,8 +14,17 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError
-from penstock.log.catalog import Catalog
+from penstock.errors import DamagedError, DeclarationError
+from penstock.log.catalog import (
+    CATALOG_FORMAT,
+    CATALOG_NAME,
+    TOPICS_DIRECTORY,
+    Catalog,
+    catalog_errors,
+    create_catalog,
+    refuse_missing_catalog,
+)
+from penstock.log.catalog_mark import MARK_NAME
 from penstock.log.ddl import closest
 from penstock.log.description import (
     DESCRIPTION_NAME,
@@ -25,22 +34,22 @@ from penstock.log.description import (
     check_topic,
     create_topic_files,
 )
-from penstock.log.document import load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
 from penstock.log.holds import Hold, Holds
+from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
+from penstock.log.repair import catalog_problem
 from penstock.log.schema import parse_schema
 from penstock.log.topic import Topic
 from penstock.log.transaction import CommittedTransactions, Transaction
 
-LOG_NAME = "penstock.json"
-TOPICS_DIRECTORY = "topics"
 LOCK_NAME = "lock"
+CATALOG_FILES = [CATALOG_NAME, *(CATALOG_NAME + suffix for suffix in ("-wal", "-shm", "-journal"))]
 # What an interrupted creation of a log may have left in its folder.
-UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp"}
+UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp", MARK_NAME, MARK_NAME + ".tmp", *CATALOG_FILES}
 
 
 class Log:
@@ -60,10 +69,10 @@ class Log:
         self._members: list[Member] = []
         self._closed = False
         with disk_errors(str(self.path)):
-            _prepare(self._files, self.path, create=create)
-        self._catalog = Catalog(self.path)
+            identity = _prepare(self._files, self.path, create=create)
+        self._catalog = Catalog(self.path, self._files)
         self._committed = CommittedTransactions(self._catalog)
-        self._holds = Holds(self._files, self.path)
+        self._holds = Holds(self._files, self.path, identity.id)
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
@@ -217,6 +226,18 @@ class Log:
         with self._holds.locked():
             return self._holds.all()
 
+    # -- checking it --------------------------------------------------------------------------------------------------
+
+    def verify(self) -> list[str]:
+        """What is wrong with the catalogue and the holds; `Topic.verify` is about rows."""
+        self._refuse_if_unusable()
+        problems = [catalog_problem(self._files, self.path, load_identity(self._files, self.path))]
+        try:
+            self.holds()
+        except DamagedError as error:
+            problems.append(error.message)
+        return [problem for problem in problems if problem is not None]
+
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -261,7 +282,7 @@ def _settings(
     return replace(settings, **changes)  # type: ignore[arg-type]
 
 
-def _prepare(files: Files, path: Path, *, create: bool) -> None:
+def _prepare(files: Files, path: Path, *, create: bool) -> Identity:
     """Find the log at `path`, or begin one there."""
     marker = path / LOG_NAME
     if not files.exists(marker):
@@ -277,13 +298,17 @@ def _prepare(files: Files, path: Path, *, create: bool) -> None:
                 f"{path}: this is not a log, and not empty", hint="choose an empty or a new folder for the log"
             )
         _begin(files, path)
-    load_document(files, marker, what="log")
+    identity = load_identity(files, path)
+    refuse_missing_catalog(path, identity)
+    return identity
 
 
 def _can_become_a_log(files: Files, path: Path) -> bool:
     """Whether the folder is empty, half created, or has just been created by another process."""
     names = set(files.names(path))
-    return LOG_NAME in names or names <= UNFINISHED
+    if LOG_NAME in names:
+        return True
+    return names <= UNFINISHED and not (TOPICS_DIRECTORY in names and files.names(path / TOPICS_DIRECTORY))
 
 
 def _begin(files: Files, path: Path) -> None:
@@ -294,4 +319,9 @@ def _begin(files: Files, path: Path) -> None:
         lock.acquire()
         if not files.exists(path / LOG_NAME):
             files.make_directory(path / TOPICS_DIRECTORY)
-            store_document(files, path / LOG_NAME, {})
+            for name in CATALOG_FILES:
+                files.remove(path / name)
+            identity = Identity(new_id(), CATALOG_FORMAT)
+            with catalog_errors(path / CATALOG_NAME):
+                create_catalog(files, path, identity.id, {})
+            store_identity(files, path, identity)

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from penstock.errors import DeclarationError, FencedError
-from penstock.log.catalog import Catalog
+from penstock.errors import DamagedError, DeclarationError, FencedError
+from penstock.log.catalog import REPAIR_HINT, Catalog
+from penstock.log.document import load_document, store_document
 from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.intake import Marks, Rows
@@ -33,6 +34,7 @@ class Producer:
         self._catalog = catalog
         self.id = catalog.register_producer(name)
         files.make_directory(root / PRODUCERS_DIRECTORY)
+        _store_name(files, root / PRODUCERS_DIRECTORY / f"{self.id}.json", self.id, name)
         self._lock = files.lock(root / PRODUCERS_DIRECTORY / f"{self.id}.lock")
         self._turn = threading.Lock()
         self._lock.acquire()
@@ -137,3 +139,16 @@ class Producer:
     def _last_stored(self, topic: Topic) -> int:
         marks = [topic.writer(number).mark_of(self.id) for number in range(topic.settings.partitions)]
         return max((mark.sequence for mark in marks if mark), default=NO_SEQUENCE)
+
+
+def _store_name(files: Files, path: Path, producer: int, name: str) -> None:
+    """Keep the name beside the catalogue too, so that it outlives it. A file that has another name proves it wrong."""
+    try:
+        found = load_document(files, path, what="producer").get("name")
+    except FileNotFoundError:
+        store_document(files, path, {"id": producer, "name": name})
+        return
+    if found != name:
+        raise DamagedError(
+            f"{path}: producer {producer} is '{found}' here, and '{name}' in the catalogue", hint=REPAIR_HINT
+        )

@@ -12,7 +12,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.log.catalog import Catalog
+from penstock.log.catalog import Catalog, number_of
+from penstock.log.catalog_rows import Row, put, rows
 
 MOST_KEPT = 64  # of one producer in one topic
 
@@ -41,17 +42,15 @@ def effective(promises: Iterable[Promise], ends: Mapping[int, int]) -> dict[int,
 
 def store_promise(catalog: Catalog, topic: str, topic_id: str, promise: Promise) -> None:
     """Store a promise, durably, unless it says no more than the last one, whose place it takes at the same ends."""
-    with catalog.change_promises() as connection:
+    with catalog.change() as connection:
         place = (topic, topic_id, promise.producer)
         last = _last(connection, place)
         if last is not None and promise.time <= last[1].time:
             return
         if last is not None and last[1].ends == promise.ends:
             connection.execute("DELETE FROM promises WHERE number = ?", (last[0],))
-        connection.execute(
-            "INSERT INTO promises (topic, topic_id, producer, time, ends) VALUES (?, ?, ?, ?, ?)",
-            (*place, promise.time, json.dumps(promise.ends)),
-        )
+        (number,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM promises").fetchone()
+        put(connection, "promises", number, *place, promise.time, json.dumps(promise.ends))
         connection.execute(
             "DELETE FROM promises WHERE topic = ?1 AND topic_id = ?2 AND producer = ?3 AND number NOT IN "
             "(SELECT number FROM promises WHERE topic = ?1 AND topic_id = ?2 AND producer = ?3 "
@@ -62,23 +61,20 @@ def store_promise(catalog: Catalog, topic: str, topic_id: str, promise: Promise)
 
 def stored_promises(catalog: Catalog, topic: str, topic_id: str) -> list[Promise]:
     """The promises kept for a topic, of each producer in the order in which they were made."""
-    with catalog.look_at_promises() as connection:
-        if connection is None:
-            return []
-        rows = connection.execute(
-            "SELECT producer, time, ends FROM promises WHERE topic = ? AND topic_id = ? ORDER BY producer, number",
-            (topic, topic_id),
-        ).fetchall()
-    return [Promise(producer, time, _loaded(ends)) for producer, time, ends in rows]
+    with catalog.look() as connection:
+        where, order = "topic = ? AND topic_id = ?", "producer, number"
+        return [_promise(row) for row in rows(connection, "promises", where, (topic, topic_id), order=order)]
 
 
 def _last(connection: sqlite3.Connection, place: tuple[str, str, int]) -> tuple[int, Promise] | None:
-    row = connection.execute(
-        "SELECT number, time, ends FROM promises WHERE topic = ? AND topic_id = ? AND producer = ? "
-        "ORDER BY number DESC LIMIT 1",
-        place,
-    ).fetchone()
-    return (row[0], Promise(place[2], row[1], _loaded(row[2]))) if row else None
+    where = "topic = ? AND topic_id = ? AND producer = ?"
+    found = rows(connection, "promises", where, place, order="number DESC LIMIT 1")
+    return (number_of(found[0][0]), _promise(found[0])) if found else None
+
+
+def _promise(row: Row) -> Promise:
+    _, _, _, producer, time, ends = row
+    return Promise(number_of(producer), number_of(time), _loaded(str(ends)))
 
 
 def _loaded(ends: str) -> dict[int, int]:

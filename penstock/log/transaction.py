@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
-from penstock.log.catalog import Catalog
+from penstock.log.catalog import Catalog, record_sequence, record_transaction
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, TopicByName, store_offsets
 from penstock.log.intake import Marks, Rows
@@ -221,19 +221,12 @@ class Transaction:
 
     def _record(self, transaction: int) -> None:
         with self._catalog.change() as connection:
-            connection.execute("INSERT INTO transactions (id) VALUES (?)", (transaction,))
+            record_transaction(connection, transaction)
             for group, member, topic, offsets in self._offsets:
                 store_offsets(connection, group, member, topic, offsets)
             if self._producer is not None:
-                changed = connection.execute(
-                    "UPDATE producers SET sequence = max(sequence, ?) WHERE id = ? AND epoch = ?",
-                    (
-                        NO_SEQUENCE if self._sequence is None else self._sequence,
-                        self._producer.id,
-                        self._producer.epoch,
-                    ),
-                )
-                if changed.rowcount != 1:
+                sequence = NO_SEQUENCE if self._sequence is None else self._sequence
+                if not record_sequence(connection, self._producer.id, self._producer.epoch, sequence):
                     raise FencedError(f"producer '{self._producer.name}': epoch {self._producer.epoch} was replaced")
 
     def _refuse_if_ended(self) -> None:

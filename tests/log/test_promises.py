@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DeclarationError, FencedError
-from penstock.log import Log, Topic
+from penstock.log import Log, Topic, catalog_rows
 from penstock.log.promises import MOST_KEPT, Promise, effective
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
@@ -126,8 +126,9 @@ def test_a_dropped_topic_takes_its_promises_along(log: Log, events: Topic) -> No
 
 def test_promises_of_an_earlier_topic_of_the_same_name_do_not_count(log: Log, events: Topic) -> None:
     log.producer("sensor").promise(events, NOON)
-    with log._catalog.change_promises() as connection:
-        connection.execute("UPDATE promises SET topic_id = 'another'")
+    with log._catalog.change() as connection:
+        (row,) = catalog_rows.rows(connection, "promises")
+        catalog_rows.put(connection, "promises", *row[:2], "another", *row[3:])
     assert log.promises(events) == []
 
 

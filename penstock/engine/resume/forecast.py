@@ -34,7 +34,7 @@ from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.narrow import narrowed
 from penstock.log import Log
-from penstock.log.log import LOG_NAME
+from penstock.log.identity import LOG_NAME
 
 
 @dataclass(frozen=True, slots=True)
