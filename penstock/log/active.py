@@ -57,8 +57,7 @@ class ActiveSegment:
         self._index.add(self._builder.entries_for(frames))
 
     def announce(self, tail: Tail) -> None:
-        self._partition.tail_file.write(tail)
-        self.tail = tail
+        self.tail = self._partition.tail_file.write(tail)
 
     def sync(self) -> None:
         """Make everything of this segment durable, before it is closed for good."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError
+from penstock.errors import DamagedError, DeclarationError
 from penstock.log.ddl import closest, to_ddl, type_ddl
 from penstock.log.document import load_document, store_document
 from penstock.log.files import Files
@@ -117,7 +117,19 @@ def store_description(files: Files, directory: Path, description: Description) -
 
 
 def load_description(files: Files, directory: Path) -> Description:
-    content = load_document(files, directory / DESCRIPTION_NAME, what="topic")
-    settings = content.pop("settings")
-    settings["key"] = tuple(settings["key"])
-    return Description(**{**content, "settings": TopicSettings(**settings), "schemas": tuple(content["schemas"])})
+    path = directory / DESCRIPTION_NAME
+    content = load_document(files, path, what="topic")
+    try:
+        settings = content.pop("settings")
+        settings["key"] = tuple(settings["key"])
+        content |= {"settings": TopicSettings(**settings), "schemas": tuple(content["schemas"])}
+        description = Description(**content)
+    except (KeyError, TypeError, AttributeError):
+        raise DamagedError(
+            f"{path}: this is not the description of a topic", hint="restore the file from a copy"
+        ) from None
+    if description.name != directory.name:
+        raise DamagedError(
+            f"{path}: this is the description of topic '{description.name}'", hint="restore the file from a copy"
+        )
+    return description

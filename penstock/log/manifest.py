@@ -43,6 +43,8 @@ class Manifest:
     start_offset: int
     segments: tuple[Segment, ...]
     rewrites: int = 0
+    topic: str = ""  # the topic's id; none in manifests of earlier versions
+    partition: int = -1
 
     @property
     def active(self) -> Segment:
@@ -83,8 +85,24 @@ def load_manifest(files: Files, directory: Path) -> Manifest:
         content = load_document(files, path, what="partition")
     except FileNotFoundError:
         raise DamagedError(f"{path}: the partition's description is missing", hint="restore it from a copy") from None
-    segments = tuple(Segment(**segment) for segment in content.pop("segments"))
-    return Manifest(**{**content, "segments": segments})
+    try:
+        segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+        manifest = Manifest(**{**content, "segments": segments})
+        manifest.active  # noqa: B018 - there is one
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise DamagedError(
+            f"{path}: this is not the description of a partition", hint="restore the file from a copy"
+        ) from None
+    return manifest
+
+
+def refuse_foreign_manifest(manifest: Manifest, directory: Path, topic: str, partition: int) -> None:
+    if manifest.topic and (manifest.topic, manifest.partition) != (topic, partition):
+        raise DamagedError(
+            f"{directory / MANIFEST_NAME}: the description of another partition; found partition {manifest.partition} "
+            f"of the topic with id {manifest.topic}, expected partition {partition} of {topic}",
+            hint="restore the file from a copy",
+        )
 
 
 def store_manifest(files: Files, directory: Path, manifest: Manifest) -> None:

@@ -18,10 +18,17 @@ from penstock.errors import DamagedError, PenstockError, UnavailableError
 from penstock.log.files import File, Files, disk_errors
 from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
 from penstock.log.holds import Held, PartitionHolds
-from penstock.log.manifest import Manifest, Segment, load_manifest, segment_name, store_manifest
-from penstock.log.recovery import Outcome, settled_tail
+from penstock.log.manifest import (
+    Manifest,
+    Segment,
+    load_manifest,
+    refuse_foreign_manifest,
+    segment_name,
+    store_manifest,
+)
+from penstock.log.recovery import Outcome, settled_tail, trusted_tail
 from penstock.log.segment import FIRST_FRAME, Preface, check_preface, encode_preface
-from penstock.log.tail import Tail, TailFile
+from penstock.log.tail import Tail, TailFile, owner_of
 
 logger = logging.getLogger("penstock.log")
 LOCK_NAME = "lock"
@@ -83,7 +90,8 @@ class Partition:
         self.topic_id = topic_id
         self.number = number
         self.outcomes = outcomes
-        self.tail_file = TailFile(files, directory)
+        self.tail_file = TailFile(files, directory, owner=owner_of(topic_id, number))
+        self._compared = False
         self.boot = files.boot()
         self.closed = False
         self._holds = holds
@@ -101,7 +109,9 @@ class Partition:
         """The manifest; the one kept in memory serves as long as it is of the wanted generation."""
         if self._manifest is None or self._manifest.generation != generation:
             with disk_errors(self.where):
-                self._manifest = load_manifest(self.files, self.directory)
+                manifest = load_manifest(self.files, self.directory)
+            refuse_foreign_manifest(manifest, self.directory, self.topic_id.hex(), self.number)
+            self._manifest = manifest
         return self._manifest
 
     def forget_manifest(self) -> None:
@@ -109,6 +119,7 @@ class Partition:
 
     def replace_manifest(self, manifest: Manifest) -> None:
         """Only under the partition's lock."""
+        manifest = replace(manifest, topic=self.topic_id.hex(), partition=self.number)
         store_manifest(self.files, self.directory, manifest)
         self._manifest = manifest
 
@@ -126,6 +137,10 @@ class Partition:
 
         If a transaction is still pending in it, that one was not committed a moment ago, and may be now.
         """
+        if not self._compared:
+            self._compared = True
+            if self.tail_file.is_behind():
+                return self._recover()
         tail = self.tail_file.read()
         if tail is None or tail.boot != self.boot:
             return self._recover()
@@ -143,23 +158,24 @@ class Partition:
 
         Only under the partition's lock. What was never visible is cut and reported; damage is raised.
         """
-        tail = self.tail_file.read()
+        copy, tail = self.tail_file.read_copy(), self.tail_file.read()
         manifest = self.manifest(tail.generation if tail else None)
         active = self.open_segment(manifest.active)
+        known = trusted_tail(tail, copy, manifest, active, boot=self.boot, where=self.where)
+        if known != tail and tail is not None and tail.boot == self.boot:
+            logger.warning("%s: its tail is an older copy; its end is found by its frames", self.where)
         try:
             settled, cut = settled_tail(
-                tail, manifest, active, boot=self.boot, outcomes=self.outcomes, where=self.where
+                known, manifest, active, boot=self.boot, outcomes=self.outcomes, where=self.where
             )
             if cut:
                 active.truncate(settled.end_position)
                 logger.warning("%s: %s", self.where, cut)
-            if cut or tail is None or tail.boot != self.boot:
+            if cut or known is None or known.boot != self.boot:
                 active.sync()  # before the tail calls it durable
         finally:
             active.close()
-        if settled != tail:
-            self.tail_file.write(settled)
-        return settled
+        return settled if settled == tail else self.tail_file.write(settled)
 
     def open_segment(self, segment: Segment) -> File:
         path = self.directory / segment.name
@@ -209,12 +225,12 @@ def create_partition(files: Files, directory: Path, *, topic_id: bytes, number: 
     segment = Segment(segment_name(0, 1), base_offset=0)
     preface = Preface(topic_id, number, 0)
     end = write_segment_start(files, directory / segment.name, preface, State(), append_time=0)
-    tail_file = TailFile(files, directory, create=True)
+    tail_file = TailFile(files, directory, create=True, owner=owner_of(topic_id, number))
     tail_file.write(Tail(files.boot(), 1, 0, end, 0, end, 0))
     tail_file.sync()
     tail_file.close()
     files.lock(directory / LOCK_NAME).close()
-    store_manifest(files, directory, Manifest(1, 0, (segment,)))
+    store_manifest(files, directory, Manifest(1, 0, (segment,), topic=topic_id.hex(), partition=number))
 
 
 def write_segment_start(files: Files, path: Path, preface: Preface, state: State, *, append_time: int) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from penstock.errors import DamagedError, DeclarationError, FencedError
 from penstock.log.catalog import REPAIR_HINT, Catalog
-from penstock.log.document import load_document, store_document
+from penstock.log.document import encode_document, load_document
 from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.intake import Marks, Rows
@@ -142,11 +142,18 @@ class Producer:
 
 
 def _store_name(files: Files, path: Path, producer: int, name: str) -> None:
-    """Keep the name beside the catalogue too, so that it outlives it. A file that has another name proves it wrong."""
+    """Keep the name beside the catalogue too, so that it outlives it. A file that has another name proves it wrong.
+
+    The file is new, so it is written in place; one that is not whole is of a process that died meanwhile.
+    """
     try:
         found = load_document(files, path, what="producer").get("name")
-    except FileNotFoundError:
-        store_document(files, path, {"id": producer, "name": name})
+    except (FileNotFoundError, DamagedError):
+        with closing(files.open(path, create=True)) as file:
+            file.truncate(0)
+            file.write_at(0, [encode_document({"id": producer, "name": name})])
+            file.sync()
+        files.sync_directory(path.parent)
         return
     if found != name:
         raise DamagedError(

@@ -16,7 +16,7 @@ from enum import Enum
 
 from penstock.errors import DamagedError
 from penstock.log.files import File
-from penstock.log.frame import NO_TIME, Header
+from penstock.log.frame import HEADER_BYTES, NO_TIME, Header
 from penstock.log.manifest import Manifest
 from penstock.log.segment import FIRST_FRAME, Problem, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
@@ -27,6 +27,50 @@ class Outcome(Enum):
 
     COMMITTED = "committed"
     UNRECORDED = "unrecorded"
+
+
+# A record with it is a lower bound, as one of an earlier boot is.
+NO_BOOT = bytes(16)
+
+
+def trusted_tail(
+    tail: Tail | None, copy: Tail | None, manifest: Manifest, active: File, *, boot: bytes, where: str
+) -> Tail | None:
+    """The record to go by: the tail itself, unless it proves to be an older copy, which then is a lower bound only.
+
+    1. A manifest is put in place before the tail moves to its active segment, and at most one generation behind it.
+       One that is further behind is an older copy.
+    2. A record with a higher number is newer. Where it is not the tail itself, it is a lower bound.
+    3. The tail moves to a generation before its manifest is put in place. One that is behind is an older copy.
+    4. A frame that was written when more was on disk than the tail tells of came after it.
+    """
+    newest = max((one for one in (tail, copy) if one is not None), key=lambda one: one.number, default=None)
+    if newest is None:
+        return None
+    base = manifest.active.base_offset
+    if newest.active_base > base or newest.generation > manifest.generation + 1:  # 1
+        raise DamagedError(
+            f"{where}: its manifest is an older copy; it has generation {manifest.generation}, and "
+            f"{newest.generation} was stored",
+            hint="restore manifest.json from a newer copy; other partitions keep working",
+        )
+    if newest is not tail and newest != tail:  # 2
+        return replace(newest, boot=NO_BOOT)
+    if newest.boot != boot:
+        return newest
+    if newest.generation < manifest.generation or _is_outrun(newest, base, active):  # 3, 4
+        return replace(newest, boot=NO_BOOT)
+    return newest
+
+
+def _is_outrun(tail: Tail, base: int, active: File) -> bool:
+    end = max(tail.end_position, tail.pending_position) if tail.active_base == base else FIRST_FRAME
+    size = active.size()
+    if size <= end:
+        return False
+    rest = active.view(end, size - end)
+    proof = end if tail.active_base == base else FIRST_FRAME + HEADER_BYTES
+    return any(header.synced > proof for _, header in later_frames(rest, after=end - 1, data_start=end))
 
 
 def settled_tail(

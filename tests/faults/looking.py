@@ -11,7 +11,7 @@ from penstock.log.description import DESCRIPTION_NAME
 from penstock.log.manifest import load_manifest
 
 # What belongs into a partition's folder beside the segments that its manifest names.
-PARTITION_FILES = {"lock", "rewrite.lock", "manifest.json", "tail", "versions"}
+PARTITION_FILES = {"lock", "rewrite.lock", "manifest.json", "tail", "tail.copy", "versions"}
 
 
 def rows_of(topic: Topic) -> dict[str, list[list[Any]]]:

@@ -22,7 +22,7 @@ START = 1_700_000_000_000_000
 INDEX_ENTRY_BYTES = 40
 INDEX_CHECKED_BYTES = 36
 # Where single bits are worth most: the small files decide over everything.
-WEIGHTS = {".segment": 60, ".index": 15, "manifest.json": 10, "tail": 10, "topic.json": 5}
+WEIGHTS = {".segment": 60, ".index": 15, "manifest.json": 10, "tail": 10, "tail.copy": 5, "topic.json": 5}
 
 Rows = list[tuple[int, int, int, int, str]]
 
@@ -152,10 +152,10 @@ def check_verify(topic: Topic, path: Path, byte: int, victim: int | None) -> Non
         assert number == victim or problems[number] == []
     assert victim is not None
     named = [problem for problem in problems[victim] if path.name in problem]
-    if path.name == "tail" or path.name.endswith(".index"):
+    if path.name in ("tail", "tail.copy") or path.name.endswith(".index"):
         # The tail, and the index of the active segment, are made again when they are not whole; four bytes of an entry
         # have no meaning.
-        active = path.name == "tail" or path.name == topic.partition(victim).manifest().active.index_name
+        active = path.name in ("tail", "tail.copy") or path.name == topic.partition(victim).manifest().active.index_name
         if active or byte % INDEX_ENTRY_BYTES >= INDEX_CHECKED_BYTES:
             return
     assert named, f"byte {byte} of {path.name} was not named: {problems[victim]}"

@@ -18,7 +18,7 @@ from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 FOLDER = Path("p")
 CLOSED = Segment("a.segment", 0, 50, 4_096, 50, 1_600, 1_700)
 ACTIVE = Segment("b.segment", 50, max_time=1_600)
-MANIFEST = Manifest(generation=7, start_offset=10, segments=(CLOSED, ACTIVE), rewrites=2)
+MANIFEST = Manifest(generation=7, start_offset=10, segments=(CLOSED, ACTIVE), rewrites=2, topic="ab" * 16, partition=3)
 
 
 def fresh_disk(content: bytes | None = None) -> SimulatedDisk:
@@ -46,6 +46,8 @@ def test_the_stored_fields_have_not_changed() -> None:
         "generation": 7,
         "start_offset": 10,
         "rewrites": 2,
+        "topic": "ab" * 16,
+        "partition": 3,
         "segments": [
             {
                 "name": "a.segment",

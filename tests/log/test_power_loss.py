@@ -41,7 +41,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.timestamp("us
 ROOT = Path("topic")
 POWER_LOSS, KILL, KILL_AND_GO_ON = "power loss", "kill", "kill and a later power loss"
 CHANGED_ITS_MIND = "changed its mind"
-PLACES = {"manifest.json", "tail", "versions"}
+PLACES = {"manifest.json", "tail", "tail.copy", "versions"}
 
 # A crash after one operation is nearly one before the next, so the short run does without it.
 FAULTS = [Fault.CRASH_BEFORE, pytest.param(Fault.CRASH_AFTER, marks=pytest.mark.long)]

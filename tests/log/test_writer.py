@@ -94,4 +94,5 @@ def test_what_an_unfinished_step_left_behind_is_removed(log: Log, tmp_path: Path
         "lock",
         "manifest.json",
         "tail",
+        "tail.copy",
     ]
