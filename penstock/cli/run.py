@@ -55,7 +55,8 @@ def run(
     program = Program(loaded.plan, log or loaded.log, loaded.settings)
     manner = Manner(once=once, rebuild=rebuild, master=spark)
     try:
-        run_app(program, manner, stop=stop, listener=Listener(told.progress, told.waiting, told.cut_short))
+        listener = Listener(told.progress, told.waiting, told.cut_short, told.restarting)
+        run_app(program, manner, stop=stop, listener=listener)
     finally:
         told.end()
 
@@ -109,6 +110,10 @@ class _Told:
     def cut_short(self) -> None:
         self._break()
         tell("Spark was ended too: the epoch that was running is run again at the next start")
+
+    def restarting(self, what: str) -> None:
+        self._break()
+        tell(what)
 
     def end(self) -> None:
         if self._pending:

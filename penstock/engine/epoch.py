@@ -37,8 +37,9 @@ from penstock.engine.resume.start import start
 from penstock.engine.resume.track import Line
 from penstock.engine.resume.versions import can_run, others
 from penstock.engine.run.compiled import Dead, Ran, Work, staged_batches
-from penstock.engine.run.dead import MOST_ROUNDS, find_dead
-from penstock.engine.run.failures import FAILURES, is_evaluation, plain_failure, reason
+from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
+from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
+from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
@@ -97,6 +98,7 @@ class Instance:
         self._app: Started = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
         self._sides = SideTopics(log, self._app.producer)
         self._garbage = Garbage(self._app.ledger)
+        self._losses = Losses()
         # What has run and could not be published or committed yet: it is not run again for that.
         self._unpublished: tuple[Work, Ran] | None = None
         self._settled = False  # whether the store has only views of this program
@@ -138,7 +140,8 @@ class Instance:
         cut = replace(Cut.from_document(plan.document["cut"]), epoch=plan.epoch)
         times = plan.document["times"]
         work = Work(plan.epoch, self.token, cut, line.states, line.times, times, plan.document["dead"])
-        self._unpublished = self._unpublished or self._ran(line, plan, work)  # 2
+        with self._losses.counted(line.engine, work):
+            self._unpublished = self._unpublished or self._ran(line, plan, work)  # 2
         work, ran = self._unpublished
         self._reached("run")
         after = self._app.moved(line.moved(cut, times, ran), building=plan.document["building"])
@@ -267,10 +270,12 @@ class Instance:
             self._garbage.remove_attempt(work.epoch, self.token)
 
     def _found_dead(self, line: Line, work: Work, failure: PenstockError, error: BaseException) -> Dead:
-        dead = find_dead(line.engine, line.plan, work)
+        dead = find_dead(line.engine, line.plan, work, error)
         if dead == work.dead:  # no row is to blame
-            output = line.engine.failing_output(work)
-            raise failure if output is None else _over_answers(output, error) from error
+            output = find_failing_output(line.engine, line.plan, work)
+            if output is None:  # it has passed
+                raise SparkLostError(failure.message, hint=failure.hint) from error
+            raise _over_answers(output, error) from error
         if self._settings.dead == "stop":
             message = f"app '{line.plan.app}': {_first_of(dead)}"
             raise RowError(message, hint='mend the program, or let it go on: AppSettings(dead="set aside")') from error

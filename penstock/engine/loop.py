@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from penstock.derive.place import app_directory
 from penstock.engine.epoch import Instance, Progress
-from penstock.engine.spark import SparkSession, has_ended, start_spark
-from penstock.errors import UnavailableError
+from penstock.engine.run.failures import SparkLostError
+from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
+from penstock.errors import PenstockError, UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
@@ -27,6 +28,10 @@ LOOK_SECONDS = 1.0
 # A store that is locked, a disk that is full: so often and so long it is tried again before we give up.
 TRY_AGAIN_SECONDS = 1.0
 MOST_SECONDS = 300.0
+LONGEST_PAUSE_SECONDS = 15.0
+# Spark's own process is started again after so many seconds: so often within so long, and then no more.
+RESTART_PAUSES = (1.0, 5.0, 15.0)
+RESTARTS_SECONDS = 600.0
 
 Result = TypeVar("Result")
 
@@ -51,51 +56,144 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears what happens: each epoch that is done, what holds us up, and that Spark was ended with us."""
+    """Who hears what happens: each epoch that is done, what holds us up, that Spark was ended with us or without us."""
 
     progress: Callable[[Progress], None]
     waiting: Callable[[UnavailableError], None]
     cut_short: Callable[[], None] = lambda: None
+    restarting: Callable[[str], None] = lambda what: None
 
 
 def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Listener) -> None:
-    """Run epochs until `stop` is set; the one that is running is finished."""
-    with Log(program.log) as log, _spark(program, manner) as spark:
+    """Run epochs until `stop` is set; the one that is running is finished.
 
-        def begin() -> Instance:
-            return Instance(program.plan, log, program.settings, spark, rebuild=manner.rebuild)
+    If Spark itself ends, it is started again, and the app is opened as after a crash: its plan is on disk.
+    """
+    restarts = _Restarts(program.plan.app)
+    with Log(program.log) as log:
+        runner = _Runner(program, manner, log, stop, listener)
+        while True:
+            try:
+                runner.run_with_a_spark()
+            except _SparkEndedError as ended:
+                # Who ends a whole group of processes ends Spark too, and perhaps before us: hence also the pause.
+                if stop.is_set() or stop.wait(restarts.pause(ended, listener)):
+                    listener.cut_short()
+                    return
+            else:
+                return
 
-        instance = patiently(begin, stop, listener.waiting)
+
+class _SparkEndedError(Exception):
+    """Spark can do no more work, and nobody has asked us to stop."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class _Restarts:
+    """How often Spark was started again of late, and how long to wait before the next time."""
+
+    def __init__(self, app: str) -> None:
+        self._app = app
+        self._moments: list[float] = []
+
+    def pause(self, ended: _SparkEndedError, listener: Listener) -> float:
+        """In seconds, which the listener is told; raises if it was too often."""
+        now = time.monotonic()
+        self._moments = [moment for moment in self._moments if now - moment < RESTARTS_SECONDS]
+        if len(self._moments) == len(RESTART_PAUSES):
+            raise PenstockError(
+                f"app '{self._app}': {ended.how}, for the {len(self._moments) + 1}th time within "
+                f"{RESTARTS_SECONDS / 60:.0f} minutes",
+                hint="if memory is short, the kernel ends processes (dmesg), or Java ends itself (spark.log, in the "
+                "folder of the app): smaller epochs need less, AppSettings(max_rows=...); the next start continues "
+                "with the same epoch",
+            ) from ended
+        self._moments.append(now)
+        seconds = RESTART_PAUSES[len(self._moments) - 1]
+        listener.restarting(f"{ended.how}; it is started again in {seconds:.0f} s, and the epoch run again")
+        return seconds
+
+
+class _Runner:
+    """Runs an app with one Spark, and then perhaps with another."""
+
+    def __init__(self, program: Program, manner: Manner, log: Log, stop: threading.Event, listener: Listener) -> None:
+        self._program = program
+        self._manner = manner
+        self._log = log
+        self._stop = stop
+        self._listener = listener
+        self._rebuild = manner.rebuild
+
+    def run_with_a_spark(self) -> None:
+        with _spark(self._program, self._manner) as spark:
+            try:
+                self._run(spark)
+            except Exception as error:
+                # Who ends a whole group of processes ends Spark too. The epoch is planned, and the next start runs it.
+                if self._stop.is_set():
+                    if not has_ended(spark):
+                        raise
+                    self._listener.cut_short()
+                elif (how := how_it_ended(spark)) is not None:
+                    raise _SparkEndedError(how) from error
+                else:
+                    raise
+
+    def _run(self, spark: SparkSession) -> None:
+        instance = patiently(lambda: self._opened(spark), self._stop, self._listener.waiting)
         if instance is None:
             return
         with instance:
-            try:
-                _run_epochs(instance, manner, stop, listener)
-            except Exception:
-                # Who ends a whole group of processes ends Spark too. The epoch is planned, and the next start runs it.
-                if not stop.is_set() or not has_ended(spark):
-                    raise
-                listener.cut_short()
+            _run_epochs(instance, spark, self._manner, self._stop, self._listener)
+
+    def _opened(self, spark: SparkSession) -> Instance:
+        program = self._program
+        instance = Instance(program.plan, self._log, program.settings, spark, rebuild=self._rebuild)
+        self._rebuild = False  # it has begun, and goes on also with another Spark
+        return instance
 
 
 @contextmanager
 def _spark(program: Program, manner: Manner) -> Iterator[SparkSession]:
-    """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process."""
+    """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process.
+
+    One that can do no more work is ended and forgotten, so that another can be started.
+    """
     output = app_directory(program.log, program.plan.app) / SPARK_OUTPUT
     spark = start_spark(program.plan.app, manner.master, output=output)
     try:
         yield spark
+    except _SparkEndedError:
+        end_spark(spark)
+        raise
     finally:
         if manner.master is not None:
-            spark.stop()
+            with suppress(Exception):  # it may be gone
+                spark.stop()
 
 
-def _run_epochs(instance: Instance, manner: Manner, stop: threading.Event, listener: Listener) -> None:
+def _run_epochs(
+    instance: Instance, spark: SparkSession, manner: Manner, stop: threading.Event, listener: Listener
+) -> None:
+    def step() -> Progress | None:
+        try:
+            return instance.step()
+        except SparkLostError as error:  # a Spark that has ended is not waited for
+            if stop.is_set():
+                has_ended(spark)  # who has told us to stop may have told it too, and it takes its time
+            if (how := how_it_ended(spark)) is not None:
+                raise _SparkEndedError(how) from error
+            raise
+
     present = instance.present()
     watch = _Watch(instance.topics())
     try:
         while not stop.is_set():
-            done = patiently(instance.step, stop, listener.waiting)
+            done = patiently(step, stop, listener.waiting)
             if done is not None:
                 listener.progress(done)
             if manner.once and (done is None or not done.rows) and instance.has_read(present):
@@ -121,8 +219,14 @@ def patiently(
             if time.monotonic() - began > MOST_SECONDS:
                 raise
             waiting(error)
-            stop.wait(TRY_AGAIN_SECONDS)
+            stop.wait(_pause(error))
     return None
+
+
+def _pause(error: UnavailableError) -> float:
+    """What Spark loses, it may lose again soon: each pause is longer than the one before."""
+    longer = 2 ** (error.attempt - 1) if isinstance(error, SparkLostError) else 1
+    return min(TRY_AGAIN_SECONDS * longer, LONGEST_PAUSE_SECONDS)
 
 
 class _Watch:

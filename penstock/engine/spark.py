@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.sql import SparkSession, SQLContext
+from pyspark.sql.udf import UserDefinedFunction
 
-__all__ = ["SparkSession", "evaluated_in_place", "has_ended", "session_for", "start_spark"]
+from penstock.engine.run.failures import FAILURES, reason
+from penstock.errors import UnavailableError
+
+__all__ = ["SparkSession", "end_spark", "evaluated_in_place", "has_ended", "how_it_ended", "session_for", "start_spark"]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
 # How long the process may take to end after it was told to.
 END_SECONDS = 5.0
+_printed_to: set[str] = set()  # files
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
 _CONTEXT = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
     "spark.driver.memory": "4g",
 }
 
@@ -38,14 +47,27 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
     # Without it Spark looks up this machine's own name, and does not start where that name has no address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # What fails is told by our own errors; Spark would tell it a second time, with the stacks of two languages.
-    for name in ("SQLQueryContextLogger", "py4j"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for logger in ("SQLQueryContextLogger", "py4j"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_of_py4j)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
-    for key, value in _CONTEXT.items():
+    for key, value in {**_CONTEXT, "spark.log.level": "OFF" if output is None else "ERROR"}.items():
         builder = builder.config(key, value)
-    with _printing_to(output), _own_interrupt():
-        return builder.getOrCreate()
+    try:
+        with _printing_to(output), _own_interrupt():
+            spark = builder.getOrCreate()
+    except FAILURES as error:
+        where = "" if master is None else f" on '{master}'"
+        raise UnavailableError(
+            f"Spark did not start{where}: {reason(error)}",
+            hint="it needs Java 17 or newer"
+            + ("" if master is None else ", and a cluster that answers")
+            + ("" if output is None else f"; what it says itself is in {output}"),
+        ) from error
+    # It would print a traceback when the process it listens to is gone.
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda request, address: None
+    return spark
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -75,7 +97,10 @@ def _printing_to(path: Path | None) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    # What an earlier Spark of this process has said stays: it may say why that one ended.
+    fresh = 0 if str(path) in _printed_to else os.O_TRUNC
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o644)
+    _printed_to.add(str(path))
     try:
         os.dup2(file, 2)
         yield
@@ -87,12 +112,66 @@ def _printing_to(path: Path | None) -> Iterator[None]:
 
 def has_ended(spark: SparkSession) -> bool:
     """Whether Spark's own process is gone, or goes within seconds."""
-    process = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     try:
-        process.wait(END_SECONDS)
+        _process(spark).wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def how_it_ended(spark: SparkSession) -> str | None:
+    """What became of a Spark that can do no more work, in words; None if it can.
+
+    Its process is gone, or does not answer, or has stopped working because somebody told it to, such as its cluster.
+    """
+    try:
+        if not spark.sparkContext._jsc.sc().isStopped():
+            return None
+    except (Py4JError, OSError, AttributeError):
+        pass
+    else:
+        return "Spark was shut down" if not has_ended(spark) else _how_the_process_ended(spark)
+    return _how_the_process_ended(spark) if has_ended(spark) else "Spark's Java process does not answer"
+
+
+def _how_the_process_ended(spark: SparkSession) -> str:
+    status = _process(spark).poll()
+    if status is not None and status < 0:
+        return f"Spark's Java process was killed by signal {-status} ({signal.strsignal(-status)})"
+    return f"Spark's Java process ended with status {status}"
+
+
+def _process(spark: SparkSession) -> subprocess.Popen[bytes]:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
+
+
+def end_spark(spark: SparkSession) -> None:
+    """End a Spark that may no longer answer, and forget it, so that the next `start_spark` starts another process.
+
+    1. Stop it, if it still listens; then its process is ended.
+    2. PySpark remembers its gateway, context and session for the life of this process: these are forgotten.
+    3. So is what functions remember of the gateway, which users may have made once for all sessions.
+    """
+    context, gateway, process = spark.sparkContext, spark.sparkContext._gateway, _process(spark)
+    with suppress(Exception), warnings.catch_warnings():  # 1
+        warnings.simplefilter("ignore")
+        context.stop()
+    for end in (lambda: gateway.shutdown(), process.kill, lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
+        with suppress(Exception):
+            end()
+    server = getattr(context, "_accumulatorServer", None)  # 2
+    if server is not None:
+        with suppress(Exception):
+            server.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None
+    for function in gc.get_objects():  # 3
+        if isinstance(function, UserDefinedFunction):
+            function._judf_placeholder = None
 
 
 @contextmanager

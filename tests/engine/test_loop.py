@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from penstock.engine import loop
-from penstock.engine.loop import patiently
-from penstock.errors import FencedError, UnavailableError
+from penstock.engine.loop import Listener, patiently
+from penstock.engine.run.failures import SparkLostError
+from penstock.errors import FencedError, PenstockError, UnavailableError
 
 
 class Sometimes:
@@ -52,3 +53,29 @@ def test_other_errors_are_not_waited_for() -> None:
 
     with pytest.raises(FencedError):
         patiently(fenced, threading.Event(), lambda error: None)
+
+
+def test_what_spark_loses_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "TRY_AGAIN_SECONDS", 1.0)
+    pauses = [loop._pause(SparkLostError("a worker is gone", attempt=attempt)) for attempt in range(1, 7)]
+    assert pauses == [1, 2, 4, 8, 15, 15]
+    assert loop._pause(UnavailableError("the disk is full")) == 1
+
+
+def test_spark_is_started_again_three_times_and_then_the_app_says_why() -> None:
+    heard: list[str] = []
+    listener = Listener(lambda progress: None, lambda error: None, restarting=heard.append)
+    restarts = loop._Restarts("shop")
+    ended = loop._SparkEndedError("Spark's Java process was killed by signal 9 (Killed)")
+    assert [restarts.pause(ended, listener) for _ in range(3)] == [1, 5, 15]
+    assert len(heard) == 3
+    with pytest.raises(PenstockError, match=r"app 'shop': .* signal 9 \(Killed\), for the 4th time") as stopped:
+        restarts.pause(ended, listener)
+    assert "memory" in str(stopped.value.hint)
+
+
+def test_restarts_of_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Listener(lambda progress: None, lambda error: None)
+    restarts = loop._Restarts("shop")
+    monkeypatch.setattr(loop, "RESTARTS_SECONDS", 0.0)
+    assert [restarts.pause(loop._SparkEndedError("gone"), listener) for _ in range(5)] == [1] * 5

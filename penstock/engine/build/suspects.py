@@ -1,12 +1,13 @@
 """The way of rows from their topics to the first state, walked again to find those that fail, or that were late.
 
 Each row carries where it is in the log. Expressions are guarded: one that fails gives null instead of ending the job,
-so that a single job finds every row that fails. What a user's function does cannot be guarded.
+so that a single job finds every row that fails. Users' functions are guarded in Spark's tasks, in `guarded.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build import rows as stateless
 from penstock.engine.build.graph import ORIGIN, Graph, Needs, StateOf, columns_of_rows, hashable, quoted
+from penstock.engine.build.guarded import TOPIC, guarding
 from penstock.engine.build.sources import source
 from penstock.engine.build.windows import last_moment, moment
 from penstock.engine.operators.contract import WEIGHT
@@ -24,7 +26,6 @@ from penstock.flow import plan as flow
 from penstock.flow.expressions import Call, split_aggregates
 from penstock.flow.timed import lateness
 
-TOPIC = "_topic"
 STEP = "_step"
 PLACE = (TOPIC, *ORIGIN)
 _GUARD = "_guard"
@@ -68,8 +69,8 @@ def has_place(rows: DataFrame) -> bool:
     return set(PLACE) <= set(rows.columns)
 
 
-def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
-    """What evaluates every user's function that no state lies before, unguarded: it may fail.
+def reached(graph: Graph, plan: flow.Plan, *, guard: bool = False) -> list[DataFrame]:
+    """What evaluates every user's function that no state lies before: it may fail, unless the functions are guarded.
 
     And expressions behind a function that drops the rows' places, which no guard can help to find.
     """
@@ -77,7 +78,8 @@ def reached(graph: Graph, plan: flow.Plan) -> list[DataFrame]:
     frames = []
     for node in flow.nodes(plan):
         given = [found[one].rows for one in flow.inputs(node)]
-        found[node] = _passed(graph, node, found)
+        with guarding() if guard and isinstance(node, flow.Map) else nullcontext():
+            found[node] = _passed(graph, node, found)
         rows = found[node].rows
         if isinstance(node, flow.Map) and rows is not None:
             frames.append(_evaluating(rows))

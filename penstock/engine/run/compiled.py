@@ -28,7 +28,7 @@ from penstock.engine.ledger.records import STAGED_DIRECTORY, States, numbered
 from penstock.engine.plan.cut import Cut
 from penstock.engine.plan.next_cut import Input, Times, rows_in
 from penstock.engine.resume.versions import source_names
-from penstock.engine.run.failures import FAILURES, reason
+from penstock.engine.run.failures import FAILURES, is_about_a_row
 from penstock.engine.run.tasks import PROPERTY
 from penstock.engine.spark import evaluated_in_place
 from penstock.engine.state.run import RunFile
@@ -132,7 +132,9 @@ class Engine:
         for one in self._plan.outputs:
             try:
                 self.for_part(flow.Plan(self._plan.app, (one,)), self._inputs).run(work)
-            except FAILURES:
+            except FAILURES as error:
+                if not is_about_a_row(error):
+                    raise
                 return one
         return None
 
@@ -147,32 +149,58 @@ class Engine:
         return self._found(frame.select(*PLACE), work)
 
     def _searched(self, count: DataFrame, work: Work) -> Iterator[dict[str, Any]]:
-        """The places of rows of which only the number can be told: by halving the range."""
+        """The places of rows of which only the number can be told: by halving the range.
+
+        The second half of a span has what the first half has not.
+        """
+
+        def counted(topic: str, span: tuple[int, int, int]) -> int:
+            _, found = self._collected(count, work, only=(topic, span))
+            return int(found.column(0)[0].as_py())
+
         for topic in self._sources:
             cut = work.cut.sources[topic]
-            spans = [(number, cut.starts[number], cut.ends[number]) for number in cut.starts]
+            whole = [(number, cut.starts[number], cut.ends[number]) for number in cut.starts]
+            spans = [(span, counted(topic, span)) for span in whole if span[1] < span[2]]
             while spans:
-                number, start, end = spans.pop()
-                if start == end:
-                    continue
-                _, found = self._collected(count, work, only=(topic, (number, start, end)))
-                if not found.column(0)[0].as_py():
-                    continue
-                if end - start == 1:
+                (number, start, end), rows = spans.pop()
+                if rows > 0 and end - start == 1:
                     yield {"_topic": topic, "_partition": number, "_offset": start}
-                else:
+                elif rows > 0:
                     middle = (start + end) // 2
-                    spans += [(number, start, middle), (number, middle, end)]
+                    first = counted(topic, (number, start, middle))
+                    spans += [((number, start, middle), first), ((number, middle, end), rows - first)]
 
-    def fails(self, work: Work, topic: str, span: tuple[int, int, int]) -> str | None:
-        """Why a run without state fails over these rows alone (partition, start, end); None if it does not."""
-        graph = self._probing(work)
-        frames = reached(graph, self._plan)
+    def failing_in_functions(self, work: Work) -> tuple[list[dict[str, Any]], BaseException | None]:
+        """The rows of an epoch on which a user's function fails alone: `_topic`, `_partition`, `_offset`, `_error`.
+
+        And why the search has ended early, if it has: functions that cannot be guarded fail as they always do.
+        """
+        found: list[dict[str, Any]] = []
         try:
-            for frame in frames:
-                self._collected(frame, work, only=(topic, span))
+            for frame in reached(self._probing(work), self._plan, guard=True):
+                staging = self._staging(work)
+                try:
+                    self._collected(frame, work, staging=staging)
+                finally:
+                    found += [one["failing"] for one in self._reports(staging) if "failing" in one]
         except FAILURES as error:
-            return reason(error)
+            return found, error
+        return found, None
+
+    def probes(self, work: Work) -> list[DataFrame]:
+        """What evaluates all that may fail on a row, in vain: for `fails`."""
+        return reached(self._probing(work), self._plan)
+
+    def fails(
+        self, work: Work, probes: Sequence[DataFrame], topic: str, span: tuple[int, int, int]
+    ) -> BaseException | None:
+        """How a run without state fails over these rows alone (partition, start, end); None if it does not."""
+        try:
+            for probe in probes:
+                self._collected(probe, work, only=(topic, span))
+        except FAILURES as error:
+            return error
         return None
 
     def _probing(self, work: Work) -> Graph:
@@ -188,11 +216,23 @@ class Engine:
         rows: list[dict[str, Any]] = self._collected(frame, work)[1].to_pylist()
         return rows
 
+    def _staging(self, work: Work) -> str:
+        """A new folder for what the tasks of one attempt leave."""
+        return f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
+
+    def _reports(self, staging: str) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self._directory / staging).glob("*.report.json"))]
+
     def _collected(
-        self, frame: DataFrame, work: Work, *, only: tuple[str, tuple[int, int, int]] | None = None
+        self,
+        frame: DataFrame,
+        work: Work,
+        *,
+        only: tuple[str, tuple[int, int, int]] | None = None,
+        staging: str | None = None,
     ) -> tuple[str, pa.Table]:
         """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
-        staging = f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
+        staging = staging or self._staging(work)
         assignment = self._directory / staging / "assignment.json"
         with disk_errors(f"app '{self._plan.app}'"):
             assignment.parent.mkdir(parents=True)
@@ -240,8 +280,7 @@ class Engine:
         }
 
     def _gathered(self, built: Built, staged: pa.Table, staging: str) -> Ran:
-        folder = self._directory / staging
-        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.report.json"))]
+        reports = self._reports(staging)
         # A task that ran twice, or a source that is read by two branches, has reported twice: the same.
         states = {(one["state"], one["partition"]): one for one in reports if "state" in one}
         sources = {(one["source"], one["task"]): one for one in reports if "source" in one}

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.engine.ledger.ledger import Ledger
+from penstock.engine.run.failures import SparkLostError
 from penstock.errors import PenstockError, RowError
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, Rig
@@ -206,7 +214,7 @@ def mapped(events: Stream) -> Any:
     return events.map(picky, schema="id long, kind string, amount long, note string, at timestamp, number int")
 
 
-def test_rows_on_which_a_function_fails_are_found_by_halving(spark: SparkSession) -> None:
+def test_rows_on_which_a_function_fails_are_found(spark: SparkSession) -> None:
     app = app_of(lambda events: mapped(events).group_by("kind").agg(n="sum(number)"))
     with Rig(app, spark=spark) as rig:
         notes = ["1"] * 30
@@ -246,13 +254,144 @@ def test_functions_and_expressions_may_fail_in_one_epoch(spark: SparkSession) ->
 
 
 def test_a_function_that_always_fails_stops_the_app(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.run.dead.MOST_HALVED", 2)
+    monkeypatch.setattr("penstock.engine.run.dead.MOST_FAILING", 2)
     with Rig(app_of(mapped), spark=spark) as rig:
         rig.append("events", noted(*["three"] * 4))
         with pytest.raises(PenstockError, match="fails on more than 2 rows of one epoch") as refused:
             rig.step()
         assert "three is not a number" in refused.value.message
         assert rig.rows("shop.dead") == []
+
+
+def numbers_by_row(rows: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import udf
+
+    @udf("int")
+    def number(note, factor):
+        return factor * int(note)
+
+    # By name, too, and over what another function has made.
+    return rows.withColumn("number", number(note="note", factor=number("note", "id") * 0 + 1))
+
+
+def numbers_by_series(rows: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import pandas_udf
+
+    def number(notes: pd.Series) -> pd.Series:
+        return notes.astype("int32")
+
+    return rows.withColumn("number", pandas_udf(number, "int")("note"))  # type: ignore[call-overload]
+
+
+def with_number(rows: DataFrame) -> Any:
+    from pyspark.sql.types import IntegerType, StructType
+
+    return StructType([*rows.schema.fields]).add("number", IntegerType())
+
+
+def numbers_in_arrow(rows: DataFrame) -> DataFrame:
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.append_column("number", batch.column("note").cast("int32"))
+
+    return rows.mapInArrow(number, with_number(rows))
+
+
+def numbers_in_pandas(rows: DataFrame) -> DataFrame:
+    def number(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame.assign(number=frame["note"].astype("int32"))
+
+    return rows.mapInPandas(number, with_number(rows))
+
+
+def numbers_of_a_few_columns(rows: DataFrame) -> DataFrame:
+    """It drops the columns that say where a row is in the log: so it cannot be guarded."""
+    from pyspark.sql.functions import lit, udf
+
+    few = rows.select("id", "kind", "amount", "note", "at").where("true")
+    return few.withColumn("number", udf(lambda note: int(note), "int")("note") + lit(0))
+
+
+NUMBERED = "id long, kind string, amount long, note string, at timestamp, number int"
+
+
+@pytest.mark.parametrize(
+    "function", [numbers_by_row, numbers_by_series, numbers_in_arrow, numbers_in_pandas, numbers_of_a_few_columns]
+)
+def test_whatever_kind_of_function_fails_only_the_bad_rows_are_dead(spark: SparkSession, function: Any) -> None:
+    app = app_of(lambda events: events.map(function, schema=NUMBERED).group_by("kind").agg(n="sum(number)"))
+    bad = {40} if function is numbers_of_a_few_columns else {3, 4, *range(40, 100, 7), 999}
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [event(number, 0, note="x" if number in bad else "1") for number in range(1_000)])
+        rig.run()
+        assert rig.view("answer") == [{"kind": "a", "n": 1_000 - len(bad)}]
+        assert dead_ids(rig) == sorted(bad)
+        assert all("x" in row["error"] for row in rig.rows("shop.dead"))
+
+
+def test_a_function_that_fails_only_now_and_then_makes_no_row_dead(spark: SparkSession, tmp_path: Path) -> None:
+    """What it raises once, for another reason than the row, it does not raise when the row is alone."""
+
+    def moody(rows: DataFrame) -> DataFrame:
+        from pyspark.sql.functions import udf
+
+        @udf("int")
+        def number(note):
+            if note == "7" and not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                raise OSError("the service does not answer")
+            return int(note)
+
+        return rows.withColumn("number", number("note"))
+
+    app = app_of(lambda events: events.map(moody, schema=NUMBERED).group_by("kind").agg(n="sum(number)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", noted(*"123789"))
+        with pytest.raises(SparkLostError, match="the service does not answer"):
+            rig.step()
+        rig.run()
+        assert rig.view("answer") == [{"kind": "a", "n": 30}]
+        assert rig.rows("shop.dead") == []
+
+
+def test_a_row_that_crashes_its_process_stops_the_app_which_says_where_it_is(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.engine.run.lost.MOST_LOSSES", 2)
+
+    def crashing(rows: DataFrame) -> DataFrame:
+        from pyspark.sql.functions import udf
+
+        @udf("int")
+        def number(note):
+            return os._exit(11) if note == "crash" else int(note)
+
+        return rows.withColumn("number", number("note"))
+
+    app = app_of(lambda events: events.map(crashing, schema=NUMBERED).group_by("kind").agg(n="sum(number)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [event(number, 0, note="crash" if number == 33 else "1") for number in range(60)])
+        with pytest.raises(SparkLostError, match="a Python process of Spark ended"):
+            rig.step()
+        with pytest.raises(PenstockError) as stopped:
+            rig.step()
+        message = stopped.value.message
+        (place,) = re.findall(r"it happens over offsets? (.*) of partition (\d) of topic 'events' alone", message)
+        first, _, last = place[0].partition(" to ")
+        (at,) = (
+            (batch.partition, int(batch.offsets[batch.rows.column("id").to_pylist().index(33)]))
+            for batch in rig.topic("events").batches()
+            if 33 in batch.rows.column("id").to_pylist()
+        )
+        assert at[0] == int(place[1])
+        assert int(first) <= at[1] <= int(last or first)
+        assert "that was 2 times, one after the other" in message
+        assert "no row was set aside" in message
+        assert rig.rows("shop.dead") == []
+        plan = Ledger(rig.log.path / "apps" / "shop").pending_plan()
+        assert plan is not None
+        assert plan.document["dead"] == {}
 
 
 # -- settings and time ------------------------------------------------------------------------------------------------
