@@ -1,7 +1,7 @@
 """From append to visible in the view at 10,000 events a second, and where the time of a small epoch goes.
 
 A producer in a process of its own appends 100 events every 10 ms, synced. The app counts them per customer. After each
-publish the view is read as anybody would read it: the events it counts are visible at that moment, and their latency is
+commit the view is read as anybody would read it: the events it counts are visible at that moment, and their latency is
 the time since just before their append. The epoch is also put beside a Spark job of the same shape that does nothing.
 PENSTOCK_BENCH_SECONDS lowers the seconds for trying.
 """
@@ -24,7 +24,6 @@ import pyarrow as pa
 from benchmarks.engine_running import AFTER, STEPS, Lap, Runner, count_from_environment, running, spark_session
 from benchmarks.harness import Measurement, compared, percentile, seconds, temporary_directory
 from penstock.app import App
-from penstock.derive.query import query
 from penstock.log import Log
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def watch(log: Log, spark: SparkSession) -> Watched:
     app = counting_app()
 
     def look(step: str) -> None:
-        if step == "publish":
+        if step == "commit":
             watched.visible.append(count_in_view(runner))
 
     with running(app, log, spark, live=True, reached=look) as runner, producer(log.path) as batches:
@@ -98,8 +97,7 @@ def counting_app() -> App:
 
 
 def count_in_view(runner: Runner) -> tuple[float, int]:
-    with query(runner.views, "SELECT coalesce(sum(events), 0) FROM counts") as answer:
-        ((count,),) = answer
+    ((count,),) = runner.views.query("SELECT coalesce(sum(events), 0) FROM counts")
     return time.monotonic(), int(str(count))
 
 

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.app import App
-from penstock.derive.place import store_path
-from penstock.derive.query import query
+from penstock.derive.views import ViewReader
 from penstock.log import Log
+from penstock.paths import app_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +57,7 @@ class Runner:
         self._marks: list[tuple[str, float]] = []
         clock = wall_clock if live else lambda: began
         self._instance = Instance(app.plan, log, app.settings, spark, clock=clock, reached=self._reached)
-        self.views = store_path(log.path, app.name)
+        self.views = ViewReader(app_directory(log.path, app.name))
 
     def step(self) -> Lap | None:
         """Run one epoch; None if there was nothing to do."""
@@ -118,12 +117,9 @@ def spark_session() -> Iterator[SparkSession]:
         session.stop()
 
 
-def view_rows(views: Path, sql: str) -> pa.Table:
+def view_rows(views: ViewReader, sql: str) -> pa.Table:
     """What a reader of the views gets."""
-    with query(views, sql) as answer:
-        rows = list(answer)
-        columns = zip(*rows, strict=True) if rows else [[] for _ in answer.columns]
-        return pa.table(dict(zip(answer.columns, map(list, columns), strict=True)))
+    return views.query(sql).arrow()
 
 
 def count_from_environment(name: str, default: int) -> int:

@@ -1,8 +1,8 @@
 """What an epoch costs as state grows: the same 100,000 changes on top of more and more keys.
 
 A running count and sum per key, all of it in the view. The keys are loaded first; then come the epochs that are
-measured, each with one change to each of some keys chosen at random. The two steps that touch what has grown are also
-shown alone: in `run` it is the arrangements, in `publish` the view store. PENSTOCK_BENCH_STATE_KEYS lowers the largest
+measured, each with one change to each of some keys chosen at random. The step that touches what has grown is also
+shown alone: in `run` the runs of states and views are searched and merged. PENSTOCK_BENCH_STATE_KEYS lowers the largest
 number of keys for trying.
 """
 
@@ -40,8 +40,7 @@ def measurements() -> Iterator[Measurement]:
         for keys, topic in zip(KEYS[1:], ("more_keys", "most_keys"), strict=True):
             grown = measured(log, spark, keys, topic)
             yield beside_few(keys, grown, few)
-            for step in ("run", "publish"):
-                yield step_beside_few(step, keys, grown, few)
+            yield step_beside_few("run", keys, grown, few)
 
 
 def measured(log: Log, spark: SparkSession, keys: int, name: str) -> list[Lap]:

@@ -2,7 +2,7 @@
 Streaming.
 
 Each query is an app of its own, in SQL, in a process of its own, with the default settings, from the log to rows in the
-view store. It runs twice over all events, and the second time counts: in the first one the JVM compiles what it runs,
+view. It runs twice over all events, and the second time counts: in the first one the JVM compiles what it runs,
 which a program that runs for months does once. Events are those of the topics that the query reads. DuckDB answers each
 query once, from tables of its own. Structured Streaming with RocksDB gets the same text over a tenth of the events,
 twice as well, where it accepts it, and throws its rows away. How many rows a view has is compared with DuckDB's answer;
@@ -29,9 +29,9 @@ from benchmarks.harness import Measurement, compared, seconds, temporary_directo
 from benchmarks.nexmark.generator import TIME, batches, create_side_input, create_topics, side_input
 from benchmarks.nexmark.oracle import QUERIES, TABLES, load, sql
 from penstock.app import App, load_app
-from penstock.derive.place import app_directory
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
+from penstock.paths import app_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,8 +74,8 @@ def measured(query: str, directory: Path, database: Path) -> Iterator[Measuremen
         ratio=theirs / ran.seconds,
         aim=f">= {aim:,} events/s" if aim else "",
         met=rate >= aim if aim else None,
-        note=f"{ran.events:,} events, {rows:,} rows; {ran.epochs} epochs, {ran.published / ran.seconds:.0%} of it in "
-        f"the view store; peak {peak.total / 1e6:,.0f} MB ({peak.note()})",
+        note=f"{ran.events:,} events, {rows:,} rows; {ran.epochs} epochs; "
+        f"peak {peak.total / 1e6:,.0f} MB ({peak.note()})",
     )
     if streaming is not None:
         yield compared(
@@ -103,13 +103,12 @@ def asked(query: str, database: Path) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a query: the events it read and the rows it gave, seconds in all and in the view store."""
+    """What became of a query: the events it read and the rows it gave, and seconds."""
 
     events: int
     rows: int
     epochs: int
     seconds: float
-    published: float
 
 
 def in_a_process(query: str, directory: Path) -> tuple[Ran, float | None, Peak]:
@@ -146,8 +145,7 @@ def run_ours(query: str, path: Path, spark: SparkSession, name: str) -> Ran:
             laps = runner.run()
             rows = view_rows(runner.views, f"SELECT count(*) AS n FROM {query}").to_pylist()[0]["n"]
         shutil.rmtree(app_directory(path, name))  # the views of all queries would fill the disk
-    spent, published = (sum(of) for of in ([one.seconds for one in laps], [one.steps["publish"] for one in laps]))
-    return Ran(sum(one.rows for one in laps), rows, len(laps), spent, published)
+    return Ran(sum(one.rows for one in laps), rows, len(laps), sum(one.seconds for one in laps))
 
 
 def app_of(query: str, path: Path, name: str) -> App:

@@ -25,7 +25,7 @@ from rich.text import Text
 from shop import app
 
 from penstock import Log, PenstockError
-from penstock.engine.loop import Listener, Manner, Program, run
+from penstock.engine.loop import Listener, Program, RunOptions, run
 
 SECONDS = 30.0
 COUNTRIES = ("DE", "FR", "IT", "JP")
@@ -133,9 +133,9 @@ def main() -> None:
         program = Program(app.plan, app.log, app.settings)
         quiet = Listener(progress=lambda done: None, waiting=lambda error: print(error.message))
         try:
-            run(program, Manner(), stop=closed, listener=quiet)
+            run(program, RunOptions(), stop=closed, listener=quiet)
             world.join()
-            run(program, Manner(once=True), stop=threading.Event(), listener=quiet)  # what came since
+            run(program, RunOptions(once=True), stop=threading.Event(), listener=quiet)  # what came since
         finally:
             closed.set()
             stop.set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from penstock.errors import DeclarationError
 from penstock.flow.load import declared, read_program
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
 from penstock.flow.place import Declaring, caller
-from penstock.flow.plan import Changelog, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
+from penstock.flow.plan import Changelog, ExternalSink, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
@@ -22,6 +22,12 @@ from penstock.log import TopicSettings
 from penstock.log.ddl import closest, type_ddl
 from penstock.log.description import check_topic
 from penstock.log.schema import parse_schema, to_ddl
+from penstock.targets import check_target
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from penstock.derive.views import ViewChange, ViewReader
 
 DEFAULT_LOG = "./penstock-data"
 _LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
@@ -51,6 +57,7 @@ class App:
         self._sources: dict[str, Source] = {}
         self._outputs: dict[str, Output] = {}
         self._named: dict[str, Stream | Table] = {}
+        self._reader: ViewReader | None = None
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(one.name for one in self._outputs.values()) or 'no views'}>"
@@ -140,12 +147,22 @@ class App:
             self._output(View(name, _node_of(rows), place))
             self._named.setdefault(name, rows)
 
-    def sink(self, name: str, rows: Stream | Table, *, topic: str | None = None, partitions: int = 1) -> None:
+    def sink(
+        self,
+        name: str,
+        rows: Stream | Table,
+        *,
+        topic: str | None = None,
+        partitions: int = 1,
+        to: str | None = None,
+    ) -> None:
         """Write an answer to a topic of the log as it changes, exactly once: `app.sink("alerts", alerts)`.
 
         - `topic`: its name; without it, that of the sink. It is made when the app first runs. A sink begins with an
           empty topic, so that the topic is the answer and nothing else.
         - `partitions`: in how many the topic is made.
+        - `to`: instead of a topic, the URL of a target outside of the log: `to="sqlite:///reports.db"` keeps the answer
+          as a table of that SQLite file, under the name of the sink.
 
         The rows of a stream are appended. Of an answer with a key, such as that of `group_by`, the topic has that key:
         it gets the new row of each key that has changed, and a delete where a row is gone, so that it can be read as a
@@ -153,6 +170,12 @@ class App:
         """
         with Declaring(f"sink '{name}'") as place:
             check_output_name(name, "sink")
+            if to is not None:
+                if topic is not None or partitions != 1:
+                    raise DeclarationError("it is written to a topic or to a target; found both")
+                check_target(to)
+                self._output(ExternalSink(name, _node_of(rows), to, place))
+                return
             shape, written = _node_of(rows).shape, topic or name
             if not shape.key and (shape.retracts or shape.key is not None):
                 raise DeclarationError(
@@ -187,16 +210,42 @@ class App:
 
         All views in a question are of the same epoch. Rows are dicts.
         """
-        from penstock.derive.place import store_path
-        from penstock.derive.query import query
+        with self._views().query(sql, parameters) as answer:
+            return answer.rows()
 
-        with query(store_path(self.log, self.name), sql, parameters) as answer:
-            return list(answer.dicts())
+    def get(self, view: str, key: object) -> dict[str, object] | None:
+        """Look up one row of a view by its key, in microseconds: `app.get("revenue", ("DE", day))`.
+
+        The key is a value, a tuple in the order of the key's columns, or a mapping from their names. None: no row has
+        it.
+        """
+        return self._views().get(view, key)
+
+    def changes(
+        self, view: str, *, after: int | None = None, timeout: float | None = None, stop: Event | None = None
+    ) -> Iterator[ViewChange]:
+        """What each epoch adds to a view and takes away from it, as epochs are committed, each once and in order.
+
+        - `after`: the last epoch that is known; without it, the newest. What was applied goes on from `change.epoch`.
+        - `timeout`: for how many seconds to wait for the next epoch; without it, forever. `stop`: ends it when set.
+
+        ChangesLostError says that changes in between are no longer there: take all rows, and begin again.
+        """
+        return self._views().changes(view, after=after, timeout=timeout, stop=stop)
+
+    def _views(self) -> ViewReader:
+        """Stays open, so that the next question finds what this one opened."""
+        if self._reader is None:
+            from penstock.derive.views import ViewReader
+            from penstock.paths import app_directory
+
+            self._reader = ViewReader(app_directory(self.log, self.name))
+        return self._reader
 
     def _output(self, output: Output) -> None:
         if other := self._outputs.get(output.name.lower()):
             raise DeclarationError(
-                f"there is a {'sink' if isinstance(other, Sink) else 'view'} of this name already; "
+                f"there is a {'view' if isinstance(other, View) else 'sink'} of this name already; "
                 f"it was declared at {other.place}"
             )
         self._outputs[output.name.lower()] = output

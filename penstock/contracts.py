@@ -6,20 +6,21 @@ Nothing here does anything, and importing it loads nothing heavy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class ViewTable:
-    """A view as a table: its name, its columns, and the key, if no two rows share one.
+class TargetTable:
+    """A table that a target keeps: its name, its columns, and the key, if no two rows share one.
 
-    `key` is None for a view whose rows may repeat (a bag), and empty for one that has at most one row. Null is a value
-    like others in a key: two rows with the same nulls have the same key. `version` tells views of one name and the same
-    columns apart: it is another one when rows come about in another way, and old ones must not be mixed with new ones.
+    `key` is None for a table whose rows may repeat (a bag), and empty for one that has at most one row. Null is a value
+    like others in a key: two rows with the same nulls have the same key. `version` distinguishes tables of one name and
+    the same columns: it is another one when rows come about in another way, and old ones must not be mixed with new
+    ones.
     """
 
     name: str
@@ -29,61 +30,81 @@ class ViewTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ViewChanges:
-    """Rows of a view, and how many of each were added (a positive weight) or taken away (a negative one).
+class Changes:
+    """Rows, and how many of each were added (a positive weight) or taken away (a negative one).
 
-    The columns of `rows` are those of the view, in any order. `weights` has an int64 for each row, and no nulls.
+    The columns of `rows` are those of the answer, in any order. `weights` has an int64 for each row, and no nulls.
     """
 
     rows: pa.RecordBatch
     weights: pa.Array[pa.Int64Scalar]
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, *, weight: str) -> ViewChanges:
+    def of(cls, batch: pa.RecordBatch, *, weight: str) -> Changes:
         """From a batch that has the weights in one of its columns."""
         return cls(batch.drop_columns([weight]), batch.column(weight))
 
 
-class Sink(Protocol):
-    """Where the answers of an app are kept. It takes each epoch once, whole, and only from the app's newest instance.
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """What a target has: the last epoch that was applied, and the versions of its tables, also of hidden ones."""
 
-    The instance of an app that runs it calls, from one thread at a time: `take_over` once, then `apply` for one epoch
-    after the other, then `close`. A token is the number of an instance: each start of the app has a higher one.
-    After an UnavailableError the same call may be made again: whatever became of the first, nothing is applied twice.
+    epoch: int = 0
+    tables: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """Where answers of an app are mirrored. It takes each epoch once, whole, and only from the app's newest instance.
+
+    The instance that runs the app calls, from one thread at a time: `take_over` once, then `apply` for one epoch after
+    the other, then `close`. A token is the number of an instance: each start of the app has a higher one. After an
+    UnavailableError the same call may be made again: whatever became of the first, nothing is applied twice.
     """
 
     def take_over(self, app: str, token: int) -> int:
         """Be the instance that may apply from now on; the number of the last epoch that was applied, 0 for none.
 
-        Once it has returned, every call with a lower token is refused with FencedError, also one that is under way in
-        another process and has not yet been applied. An equal or higher token that was here before: FencedError.
+        Once it has returned, every call by an instance with a lower token is refused with FencedError, also one that is
+        under way in another process and has not yet been applied. An equal or higher token that was here before:
+        FencedError.
         """
 
-    def apply(
-        self, epoch: int, token: int, changes: Mapping[str, Iterable[ViewChanges]], *, facts: Mapping[str, object]
-    ) -> bool:
-        """Apply the changes of an epoch to the views, by name: all of them, with the epoch and the facts, or nothing.
+    def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
+        """Apply the changes of an epoch, by table: all of them together with its number, or nothing.
 
-        True: they are applied, durably. False: they were before, and nothing has changed; the changes were not read.
-        Epochs go up by one: a gap is a ConflictError. An older token is a FencedError.
+        True: they are applied, durably. False: this epoch or a later one was before, and nothing has changed; the
+        changes were not read. `show` names tables that were built hidden: readers see them from this epoch on.
 
-        A view with a key: keys of rows with a negative weight go, then rows with a positive one take the place of the
+        A table with a key: keys of rows with a negative weight go, then rows with a positive one take the place of the
         row of their key. A bag: as many rows as the weight says come or go; in between, but not at the end, there may
         be fewer than none of a row. The order of rows and batches does not matter, as long as no key is added twice.
-
-        `facts` is a JSON document about the epoch. Under "views" it may have, for each view, what readers are shown:
-        "watermark" (ISO 8601 or null) and "events".
         """
 
     def close(self) -> None:
         """Let go of everything. What was applied stays; calling it again does nothing."""
 
 
-class TableSink(Sink, Protocol):
-    """A sink that keeps views as tables, and must know their columns before the first change."""
+@runtime_checkable
+class KeepsTables(Protocol):
+    """The power of a target that keeps answers as tables: they can be built hidden beside the old, and be taken away.
 
-    def declare(self, views: Sequence[ViewTable]) -> None:
-        """Make what is missing of these views, after `take_over`; views that are there as declared stay as they are.
+    All of it is called after `take_over`.
+    """
 
-        A view that is there with other columns, another key or another version: DeclarationError, and nothing is made.
+    def status(self) -> TargetStatus: ...
+
+    def declare(self, tables: Sequence[TargetTable], *, hidden: bool = False) -> None:
+        """Make what is missing of these tables; those that are there as declared stay as they are.
+
+        A table that is there with other columns, another key or another version: with `hidden`, a new one is made
+        beside it, takes the changes from then on, and is shown by a later `apply`; else DeclarationError, and nothing
+        is made.
         """
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove tables with all their rows, also hidden ones. Unknown names are passed over."""
+
+    def realign(self, epoch: int) -> None:
+        """Take `epoch` for the last one applied: for an app that went back, or was begun anew, and builds what it needs
+        again."""

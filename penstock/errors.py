@@ -33,6 +33,14 @@ class RangeError(PenstockError):
     """Ask for something else: an offset is before what is kept or behind the end."""
 
 
+class ChangesLostError(RangeError):
+    """Begin again: changes since the epoch you have seen are not there. Take all rows, then follow from their epoch."""
+
+
+class LimitError(PenstockError):
+    """Ask for less, or allow more: an answer would take more time, memory or rows than it may."""
+
+
 class UnavailableError(PenstockError):
     """Try again later: a lock is held, the disk is full, a permission is missing. Nothing of the call was stored."""
 

@@ -28,37 +28,38 @@ def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log: Log
     else:
         for line in _lines(loaded.name, found):
             say(line)
-    if found.refused is not None:
-        raise found.refused
+    if found.resume.refused is not None:
+        raise found.resume.refused
 
 
 def _document(found: Forecast) -> dict[str, object]:
-    differs = found.difference
+    resume = found.resume
     return {
-        "first_start": found.first,
-        "kept": differs.kept,
-        "rebuilt": differs.rebuilt,
-        "new": differs.new,
-        "dropped": differs.dropped,
-        "goes_on_building": found.goes_on,
+        "first_start": resume.first,
+        "kept": () if resume.first else tuple(resume.kept),
+        "rebuilt": resume.rebuilt,
+        "new": resume.new,
+        "dropped": resume.dropped,
+        "muted": tuple(sorted(resume.muted)),
+        "continues_backfill": resume.continues,
         "rows_to_read": found.rows,
-        "refused": None if found.refused is None else found.refused.message,
+        "refused": None if resume.refused is None else resume.refused.message,
     }
 
 
 def _lines(name: str, found: Forecast) -> list[str]:
-    differs = found.difference
-    if found.first:
-        built = "its view is" if len(differs.new) == 1 else f"all {len(differs.new)} views are"
+    resume = found.resume
+    if resume.first:
+        built = "its view is" if len(resume.new) == 1 else f"all {len(resume.new)} views are"
         return [f"app '{name}' has not run on this log: {built} built from the log"]
     groups = [
-        ("kept as they are", differs.kept),
-        ("changed, built again beside the old ones", differs.rebuilt),
-        ("new, built from the log", differs.new),
-        ("no longer declared, dropped", differs.dropped),
+        ("kept as they are", tuple(resume.kept)),
+        ("changed, built again beside the old ones", resume.rebuilt),
+        ("new, built from the log", resume.new),
+        ("no longer declared, dropped", resume.dropped),
     ]
     lines = [f"{what}: {', '.join(views)}" for what, views in groups if views]
-    if differs.built and found.refused is None:
-        what = "still to be read, of what was begun" if found.goes_on else "to be read again"
+    if resume.backfill and resume.refused is None:
+        what = "still to be read, of what was begun" if resume.continues else "to be read again"
         lines.append(f"{what}: {counted(found.rows, 'row')}; the views that are kept stand still meanwhile")
     return lines

@@ -16,7 +16,7 @@ from penstock.cli.options import DEFAULT_LOG, AppName, LogPath
 from penstock.cli.output import plain
 
 if TYPE_CHECKING:
-    from penstock.derive.query import Answer, Row
+    from penstock.derive.views.answer import Answer, Row
 
 # The rows that decide how wide the columns are; those that follow are printed as they come.
 ROWS_TO_MEASURE = 1_000
@@ -24,7 +24,7 @@ ROWS_TO_MEASURE = 1_000
 
 @command
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help='A question in SQLite\'s SQL: "select * from my_view".')],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help='A question in DuckDB\'s SQL: "select * from my_view".')],
     app: AppName = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document: app, epoch, rows. Read as it is printed.")
@@ -36,12 +36,12 @@ def query(
 
     All views in a question are of the same epoch.
     """
-    from penstock.derive.place import chosen_app, store_path
-    from penstock.derive.query import query as ask
+    from penstock.derive.views import query as ask
+    from penstock.paths import app_directory, chosen_app
 
     if as_json and as_csv:
         raise typer.BadParameter("choose --json or --csv")
-    with ask(store_path(log, chosen_app(log, app)), sql) as answer:
+    with ask(app_directory(log, chosen_app(log, app)), sql) as answer:
         if as_json:
             lines = _json_lines(answer)
         else:
@@ -51,7 +51,7 @@ def query(
 
 
 def _json_lines(answer: Answer) -> Iterator[str]:
-    yield f'{{"app": {_json(answer.moment.app)}, "epoch": {answer.epoch}, "rows": ['
+    yield f'{{"app": {_json(answer.app)}, "epoch": {answer.epoch}, "rows": ['
     before: str | None = None
     for row in answer.dicts():
         if before is not None:

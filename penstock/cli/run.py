@@ -43,7 +43,7 @@ def run(
     SIGTERM and Ctrl-C let it finish the epoch it is at. However it ends, the next start goes on where it was.
     """
     from penstock.app import load_app
-    from penstock.engine.loop import Listener, Manner, Program
+    from penstock.engine.loop import Listener, Program, RunOptions
     from penstock.engine.loop import run as run_app
 
     loaded = load_app(file, name=app)
@@ -53,10 +53,10 @@ def run(
     told = _Told(as_json=as_json)
     tell(f"app '{loaded.name}': starting Spark")
     program = Program(loaded.plan, log or loaded.log, loaded.settings)
-    manner = Manner(once=once, rebuild=rebuild, master=spark)
+    options = RunOptions(once=once, rebuild=rebuild, master=spark)
     try:
         listener = Listener(told.progress, told.waiting, told.cut_short, told.restarting)
-        run_app(program, manner, stop=stop, listener=listener)
+        run_app(program, options, stop=stop, listener=listener)
     finally:
         told.end()
 

@@ -10,7 +10,7 @@ from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath
 from penstock.cli.output import instant, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from penstock.derive.status import ViewStatus
+    from penstock.derive.views import ViewStatus
 
 
 @command
@@ -20,31 +20,31 @@ def views(app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = Fal
     The epoch and its age are those of all views: they move together. The watermark is the time up to which everything
     that happened is in the view.
     """
-    from penstock.derive.place import chosen_app, store_path
-    from penstock.derive.status import views as status
+    from penstock.derive.views import views as status
+    from penstock.paths import app_directory, chosen_app
 
     chosen = chosen_app(log, app)
-    found = status(store_path(log, chosen))
+    found = status(app_directory(log, chosen))
     if as_json:
         print_json({"app": chosen, "views": [_document(view) for view in found]})
     elif not found:
         say(f"app '{chosen}' has no views")
     else:
         now = datetime.now(UTC)
-        columns = ("view", "rows", "key", "watermark", "events", "epoch", "applied at", "age")
+        columns = ("view", "rows", "key", "watermark", "events", "epoch", "committed at", "age")
         print_table(columns, [_line(view, now) for view in found])
 
 
 def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
     return (
-        f"{view.name} (being rebuilt)" if view.building else view.name,
+        f"{view.name} (being rebuilt)" if view.rebuilding else view.name,
         view.rows,
         None if view.key is None else ",".join(view.key),
         None if view.watermark is None else instant(view.watermark),
-        view.events,
+        None if view.account is None else view.account.counted,
         view.epoch,
-        None if view.applied_at is None else instant(view.applied_at),
-        None if view.applied_at is None else _age(view.applied_at, now),
+        None if view.committed_at is None else instant(view.committed_at),
+        None if view.committed_at is None else _age(view.committed_at, now),
     )
 
 
@@ -63,9 +63,8 @@ def _document(view: ViewStatus) -> dict[str, object]:
         "key": view.key,
         "rows": view.rows,
         "epoch": view.epoch,
-        "applied_at": view.applied_at,
+        "committed_at": view.committed_at,
         "watermark": view.watermark,
-        "events": view.events,
-        "facts": view.facts,
-        "being_rebuilt": view.building,
+        "account": view.facts or None,
+        "being_rebuilt": view.rebuilding,
     }

@@ -1,1 +1,1 @@
-"""Answers are kept: the embedded view store, one SQLite file for each app. It knows neither Spark nor the flow."""
+"""Answers are kept: views, read from what the engine has committed, and targets outside of the log."""

@@ -1,10 +1,12 @@
 """A running instance of an app: one epoch after the other, each in four steps.
 
 1. **Plan.** Choose the next cut and write it down. A retry reads the same rows at the same time.
-2. **Run.** Spark runs the whole graph over the rows between the cuts. Tasks write only new files.
-3. **Publish.** Every output takes its changes together with the number of the epoch: a repeat changes nothing, and an
-   instance that was replaced is refused.
-4. **Commit.** Write down which files are the state now. Then what is no longer needed can go.
+2. **Run.** Spark runs the whole graph over the rows between the cuts. Tasks write only new files: the runs of states
+   and of views.
+3. **Publish.** What lies outside takes its changes together with the number of the epoch: a repeat changes nothing, and
+   an instance that was replaced is refused.
+4. **Commit.** Write down which files are the states and the views now: the one moment at which the app moves. Then what
+   is no longer needed can go.
 
 After a crash the next instance takes a higher token and runs the epoch that was planned and not committed.
 """
@@ -16,27 +18,26 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.contracts import ViewChanges
-from penstock.derive.topic_sinks import TooMuchError
+from penstock.contracts import Changes, KeepsTables
 from penstock.engine.build.graph import StateOf
 from penstock.engine.ledger.garbage import Garbage
-from penstock.engine.ledger.records import Commit, EpochPlan
+from penstock.engine.ledger.ledger import instance_name
+from penstock.engine.ledger.records import Account, Commit, Dead, EpochChanges, EpochPlan, Times, ViewChangeFiles
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
-from penstock.engine.publish.accounts import Account
 from penstock.engine.publish.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
-from penstock.engine.resume.app_state import Started, has_arrived
+from penstock.engine.publish.topic_sinks import TooMuchError
+from penstock.engine.resume.app_state import AppState, has_arrived
+from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
 from penstock.engine.resume.start import start
-from penstock.engine.resume.track import Line
-from penstock.engine.resume.versions import can_run, others
-from penstock.engine.run.compiled import Dead, Ran, Work, staged_batches
+from penstock.engine.resume.track import Track
+from penstock.engine.run.compiled import EpochInput, EpochResult, staged_batches
 from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
 from penstock.engine.run.lost import Losses
@@ -60,7 +61,7 @@ def wall_clock() -> int:
 class Progress:
     """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
 
-    `building` says that views that changed are being built again; the others stand still meanwhile.
+    `building` says that outputs that changed are being built again; the others stand still meanwhile.
     """
 
     epoch: int
@@ -95,13 +96,14 @@ class Instance:
         self._settings = settings
         self._clock = clock
         self._reached = reached
-        self._app: Started = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
+        self._app: AppState = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
         self._sides = SideTopics(log, self._app.producer)
-        self._garbage = Garbage(self._app.ledger)
+        self._garbage = Garbage(self._app.ledger, retention=settings.change_retention)
         self._losses = Losses()
         # What has run and could not be published or committed yet: it is not run again for that.
-        self._unpublished: tuple[Work, Ran] | None = None
-        self._settled = False  # whether the store has only views of this program
+        self._unpublished: tuple[EpochPlan, EpochInput, EpochResult] | None = None
+        self._old_tables_dropped = False
+        self._old_holds_released = False
 
     @property
     def token(self) -> int:
@@ -109,7 +111,7 @@ class Instance:
 
     def accounts(self) -> dict[str, Account]:
         """What became of all events so far, by view."""
-        return dict(self._app.main.accounts)
+        return dict(self._app.live.accounts)
 
     def topics(self) -> list[Topic]:
         """What it reads."""
@@ -121,8 +123,8 @@ class Instance:
 
     def has_read(self, ends: Mapping[str, Ends]) -> bool:
         """Whether all views hold everything up to there."""
-        cuts = self._app.main.cut.sources
-        return self._app.building is None and all(
+        cuts = self._app.live.cut.sources
+        return self._app.backfill is None and all(
             cuts[name].ends[number] >= end for name, parts in ends.items() for number, end in parts.items()
         )
 
@@ -132,31 +134,27 @@ class Instance:
         """Run the next epoch; None if there is nothing to do."""
         began = time.perf_counter()
         self._refuse_if_replaced()
-        planned = self._planned()  # 1
-        if planned is None:
+        plan = self._plan_epoch()  # 1
+        if plan is None:
             return None
-        line, plan = planned
         self._reached("plan")
-        cut = replace(Cut.from_document(plan.document["cut"]), epoch=plan.epoch)
-        times = plan.document["times"]
-        work = Work(plan.epoch, self.token, cut, line.states, line.times, times, plan.document["dead"])
-        with self._losses.counted(line.engine, work):
-            self._unpublished = self._unpublished or self._ran(line, plan, work)  # 2
-        work, ran = self._unpublished
+        track = self._app.track(plan.track)
+        with self._losses.counted(track.engine, self._work(track, plan)):
+            plan, work, ran = self._unpublished = self._unpublished or self._run_epoch(track, plan)  # 2
         self._reached("run")
-        after = self._app.moved(line.moved(cut, times, ran), building=plan.document["building"])
+        after = self._app.after(plan, track.after(work.cut, work.after, ran))  # checks that the accounts balance
         try:
-            self._publish(work, ran, line, after)  # 3
+            self._publish(track, work, ran, after)  # 3
         except TooMuchError:
-            if not self._cut_smaller(line, work):
+            if not self._plan_smaller(track, work):
                 raise
             return self.step()
         self._reached("publish")
-        self._commit(work, after)  # 4
+        self._commit(after, plan, ran)  # 4
         self._reached("commit")
         self._app, self._unpublished = after, None
-        self._settle()
-        return self._progress(work, line, ran, time.perf_counter() - began)
+        self._drop_old_tables()
+        return self._progress(work, track, ran, time.perf_counter() - began)
 
     def _refuse_if_replaced(self) -> None:
         ledger = self._app.ledger
@@ -165,7 +163,7 @@ class Instance:
         if (last := ledger.last_epoch()) != self._app.epoch:
             raise UnknownOutcomeError(
                 f"app '{ledger.app}': epoch {last} is committed, and this instance knows of {self._app.epoch}",
-                hint="start the app again: it goes on from there",
+                hint="start the app again: it continues from there",
             )
 
     def _replaced(self, token: int) -> FencedError:
@@ -176,175 +174,247 @@ class Instance:
 
     # -- 1 plan -------------------------------------------------------------------------------------------------------
 
-    def _planned(self) -> tuple[Line, EpochPlan] | None:
-        """What to do next, on disk: an epoch that was not committed, or a new one. None if nothing is to do."""
+    def _plan_epoch(self) -> EpochPlan | None:
+        """What to do next, on disk: an epoch that was not committed, or a new one. None if there is nothing to do."""
         app, pending = self._app, self._app.ledger.pending_plan()
         if pending is None:
-            return self._new_plan()
-        building = pending.document["building"]
-        line = app.building if building else app.main
-        seen = app.seen >= pending.epoch
-        # While something is built, the others go on only with what its bound was worked out with.
-        mine = seen or building or app.building is None
-        if line is not None and mine and can_run(pending.document, app.versions_of(line), app.ids, building=building):
-            return line, pending
-        if not seen:
-            return self._new_plan()  # what another program has planned, and nobody has seen anything of
-        if not app.epoch:
-            # Nothing of the first epoch of another program is left but its number, which is used up.
-            sources = {name: replace(one, starts=one.ends) for name, one in app.main.cut.sources.items()}
-            return app.main, self._stored(app.main, replace(app.main.cut, sources=sources), app.main.times)
-        # Outputs of this program may have it already: they finish it, and it is about no others from now on.
-        document = {**pending.document, "outputs": app.versions_of(app.main)}
-        plan = EpochPlan(pending.epoch, self.token, _without(document, others(pending.document, app.ids)))
-        app.ledger.write_plan(plan)
-        return app.main, plan
+            return self._plan_next_epoch()
+        assert isinstance(pending, EpochPlan)  # a restore was finished by the start
+        found = Found(
+            app.ledger.last_commit(), pending, app.sinks.last_epoch(), app.topics_found(), app.targets_found()
+        )
+        backfill = None if app.backfill is None else app.versions_of(app.backfill)
+        match decide_pending(found, app.versions_of(app.live), backfill, app.declared_sinks):
+            case "run":
+                return pending
+            case "use up":
+                sources = {name: replace(one, starts=one.ends) for name, one in app.live.cut.sources.items()}
+                return self._write_plan(app.live, replace(app.live.cut, sources=sources), app.live.times)
+            case "finish":
+                return self._take_over_plan(pending, replaced_inputs(pending, found))
+            case _:
+                return self._plan_next_epoch()
 
-    def _new_plan(self) -> tuple[Line, EpochPlan] | None:
+    def _plan_next_epoch(self) -> EpochPlan | None:
         app = self._app
-        line = app.building or app.main
-        cut, times = self._next_cut(line)
-        wanted = app.building is not None or bool(app.carried.outputs)
-        if not wanted and not rows_in(cut) and not line.closes_something(cut, times):
+        track = app.backfill or app.live
+        cut, times = self._next_cut(track)
+        wanted = app.backfill is not None or bool(app.replaced.outputs)
+        if not wanted and not rows_in(cut) and not track.closes_something(cut, times):
             return None
-        return line, self._stored(line, cut, times)
+        return self._write_plan(track, cut, times)
 
-    def _next_cut(self, line: Line) -> tuple[Cut, Mapping[str, int]]:
-        main, building = self._app.main, line is self._app.building
-        until = main.cut.sources if building else None
-        cut, reached = next_cut(self._log, line.inputs, line.cut, self._settings, now=self._clock(), until=until)
-        times = dict(times_after(line.timed_groups(), line.times, cut, reached))
-        if building and has_arrived(cut, main.cut):
-            times |= {group: main.times[group] for group in times if group in main.times}
+    def _next_cut(self, track: Track) -> tuple[Cut, Times]:
+        live, backfill = self._app.live, track is self._app.backfill
+        until = live.cut.sources if backfill else None
+        cut, reached = next_cut(self._log, track.inputs, track.cut, self._settings, now=self._clock(), until=until)
+        times = dict(times_after(track.timed_groups(), track.times, cut, reached))
+        if backfill and has_arrived(cut, live.cut):
+            times |= {group: live.times[group] for group in times if group in live.times}
         return cut, times
 
-    def _cut_smaller(self, line: Line, work: Work) -> bool:
+    def _plan_smaller(self, track: Track, work: EpochInput) -> bool:
         """Plan the epoch again with half of its rows, now and from now on: what it gives is more than sinks can take.
 
-        Nothing of it is to be seen yet, but for rows set aside, and those are told by where they come from. False:
+        Nothing of it can be seen yet, but for rows set aside, and those are identified by where they come from. False:
         it has only one.
         """
         half = min(rows_in(work.cut), self._settings.max_rows) // 2
         if not half:
             return False
-        _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", line.plan.app, half)
+        _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", track.plan.app, half)
         self._unpublished = None
         self._clear(work)
         self._settings = replace(self._settings, max_rows=half)
-        self._stored(line, *self._next_cut(line))
+        self._write_plan(track, *self._next_cut(track))
         return True
 
-    def _stored(self, line: Line, cut: Cut, times: Mapping[str, int]) -> EpochPlan:
-        document = {
-            "cut": cut.to_document(),
-            "times": dict(times),
-            "dead": {},
-            "building": line is self._app.building,
-            "outputs": self._app.versions_of(line),
-            "topics": self._app.topics_of(line),
+    def _write_plan(self, track: Track, cut: Cut, times: Times) -> EpochPlan:
+        app = self._app
+        plan = EpochPlan(
+            app.epoch + 1,
+            self.token,
+            "backfill" if track is app.backfill else "live",
+            cut,
+            dict(times),
+            app.versions_of(track),
+            app.topics_of(track),
+        )
+        return self._store_plan(plan)
+
+    def _take_over_plan(self, pending: EpochPlan, inputs: Collection[str]) -> EpochPlan:
+        """Make a plan of the program before one of the live outputs: some may have its epoch, and all finish it.
+
+        `inputs` are other topics now, which it does not read.
+        """
+        sources = {name: one for name, one in pending.cut.sources.items() if name not in inputs}
+        plan = replace(
+            pending,
+            token=self.token,
+            cut=replace(pending.cut, sources=sources),
+            times={group: one for group, one in pending.times.items() if not topics_in(group) & set(inputs)},
+            outputs=self._app.versions_of(self._app.live),
+        )
+        return self._store_plan(plan)
+
+    def _store_plan(self, plan: EpochPlan) -> EpochPlan:
+        """Write a plan down. Until its commit the log keeps the rows that it reads as they are, so that a repeat of the
+        epoch reads the same ones, whatever is compacted, expired or erased meanwhile."""
+        ranges = {
+            name: {number: (start, cut.ends[number]) for number, start in cut.starts.items()}
+            for name, cut in plan.cut.sources.items()
         }
-        plan = EpochPlan(self._app.epoch + 1, self.token, document)
+        self._log.hold(self._hold_name, ranges)
         self._app.ledger.write_plan(plan)
         return plan
 
     # -- 2 run --------------------------------------------------------------------------------------------------------
 
-    def _ran(self, line: Line, plan: EpochPlan, work: Work) -> tuple[Work, Ran]:
+    def _run_epoch(self, track: Track, plan: EpochPlan) -> tuple[EpochPlan, EpochInput, EpochResult]:
         """Run the epoch; without rows that make it fail, which are written into its plan first."""
-        where = f"app '{line.plan.app}', epoch {work.epoch}"
+        where = f"app '{track.plan.app}', epoch {plan.epoch}"
         for _ in range(MOST_ROUNDS):
+            work = self._work(track, plan)
             try:
-                return work, line.engine.run(work)
+                return plan, work, track.engine.run(work)
             except FAILURES as error:
                 self._clear(work)
                 failure = plain_failure(error, where)
-                # What views and sinks hold of this epoch was made with its plan as it stands.
-                if not is_evaluation(failure) or self._app.seen >= work.epoch:
+                # What sinks hold of this epoch was made with its plan as it is.
+                if not is_evaluation(failure) or self._app.published >= work.epoch:
                     raise failure from error
-                work = replace(work, dead=self._found_dead(line, work, failure, error))
-                self._app.ledger.write_plan(EpochPlan(work.epoch, self.token, {**plan.document, "dead": work.dead}))
+                plan = replace(plan, token=self.token, dead=self._found_dead(track, work, failure, error))
+                self._app.ledger.write_plan(plan)
         raise PenstockError(f"{where}: it fails again and again, on other rows each time")
 
-    def _clear(self, work: Work) -> None:
+    def _work(self, track: Track, plan: EpochPlan) -> EpochInput:
+        return EpochInput(
+            plan.epoch,
+            self.token,
+            replace(plan.cut, epoch=plan.epoch),
+            track.states,
+            track.views,
+            track.times,
+            plan.times,
+            plan.dead,
+            keep_changes=plan.track == "live" and self._settings.changes_kept_epochs > 0,
+        )
+
+    def _clear(self, work: EpochInput) -> None:
         with suppress(PenstockError, OSError):  # what matters is why the attempt failed
             self._garbage.remove_attempt(work.epoch, self.token)
 
-    def _found_dead(self, line: Line, work: Work, failure: PenstockError, error: BaseException) -> Dead:
-        dead = find_dead(line.engine, line.plan, work, error)
+    def _found_dead(self, track: Track, work: EpochInput, failure: PenstockError, error: BaseException) -> Dead:
+        dead = find_dead(track.engine, track.plan, work, error)
         if dead == work.dead:  # no row is to blame
-            output = find_failing_output(line.engine, line.plan, work)
+            output = find_failing_output(track.engine, track.plan, work)
             if output is None:  # it has passed
                 raise SparkLostError(failure.message, hint=failure.hint) from error
             raise _over_answers(output, error) from error
         if self._settings.dead == "stop":
-            message = f"app '{line.plan.app}': {_first_of(dead)}"
+            message = f"app '{track.plan.app}': {_first_of(dead)}"
             raise RowError(message, hint='mend the program, or let it go on: AppSettings(dead="set aside")') from error
         return dead
 
     # -- 3 publish ----------------------------------------------------------------------------------------------------
 
-    def _publish(self, work: Work, ran: Ran, line: Line, after: Started) -> None:
-        silent = self._app.silent if line is self._app.building else frozenset()
+    def _publish(self, track: Track, work: EpochInput, ran: EpochResult, after: AppState) -> None:
         try:
-            self._sides.store(self._aside(work, ran, line))
-            loud = [sink.name for sink in line.plan.sinks if sink.name not in silent]
-            self._app.sinks.apply(work.epoch, _changes(ran, loud))
+            self._sides.store(self._aside(work, ran, track))
+            writing = [sink.name for sink in self._app.writing_sinks(track)]
+            self._app.sinks.apply(work.epoch, _changes(ran, writing))
+            built = track is self._app.backfill and after.backfill is None
+            for url, target in self._app.targets.items():
+                names = [sink.name for sink in track.plan.external_sinks if sink.url == url]
+                target.apply(work.epoch, _changes(ran, names), show=names if built else ())
         except (FencedError, FileNotFoundError):  # whoever has replaced us has also removed what we had staged
             if (token := self._app.ledger.token()) > self.token:
                 raise self._replaced(token) from None
             raise
-        built = () if after.building is not None else self._app.built
-        swapped = [name for name in built if name not in self._app.sinks]
-        changes = _changes(ran, [view.name for view in line.plan.views])
-        self._app.store.apply(work.epoch, self.token, changes, facts=_facts(after), swap=swapped)
 
-    def _aside(self, work: Work, ran: Ran, line: Line) -> dict[str, pa.RecordBatch]:
+    def _drop_old_tables(self) -> None:
+        """Once a commit says that nothing of the program before is needed, its tables go."""
+        if self._old_tables_dropped or self._app.backfill is not None:
+            return
+        wanted = {(sink.url, sink.name) for sink in self._app.whole.plan.external_sinks}
+        for url, target in self._app.targets.items():
+            if isinstance(target, KeepsTables):
+                target.drop([name for name in target.status().tables if (url, name) not in wanted])
+        self._old_tables_dropped = True
+
+    def _aside(self, work: EpochInput, ran: EpochResult, track: Track) -> dict[str, pa.RecordBatch]:
         """The rows that are in no view, by the topic where they are kept."""
-        aside = {dead_topic(line.plan.app): dead_rows(ran.dead)}
+        aside = {dead_topic(track.plan.app): dead_rows(ran.dead)}
         late = {
             (state.node, state.input): state
-            for state in line.engine.states().values()
+            for state in track.engine.states().values()
             if ran.state_counts.get(state.name, {}).get("late")
         }
         for state in late.values():
             places: dict[str, dict[int, list[int]]] = {}
-            for row in self._late(line, work, state):
+            for row in self._late(track, work, state):
                 places.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
             for topic, offsets in places.items():
                 rows = late_rows(
-                    line.inputs[topic].topic,
+                    track.inputs[topic].topic,
                     offsets,
-                    late_for=line.outputs_of(state.node),
+                    late_for=track.outputs_of(state.node),
                     watermark=work.time_before(state) + state.delay,
                 )
                 known = aside.get(late_topic(topic))
                 aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]
         return aside
 
-    def _late(self, line: Line, work: Work, state: StateOf) -> list[dict[str, Any]]:
+    def _late(self, track: Track, work: EpochInput, state: StateOf) -> list[dict[str, Any]]:
         try:
-            return line.engine.late(work, state)
+            return track.engine.late(work, state)
         except FAILURES as error:
-            raise plain_failure(error, f"app '{line.plan.app}', late rows of epoch {work.epoch}") from error
+            raise plain_failure(error, f"app '{track.plan.app}', late rows of epoch {work.epoch}") from error
 
     # -- 4 commit -----------------------------------------------------------------------------------------------------
 
-    def _commit(self, work: Work, after: Started) -> None:
-        self._app.ledger.commit(Commit(work.epoch, self.token, after.states(), after.to_document(), self._clock()))
+    def _commit(self, after: AppState, plan: EpochPlan, ran: EpochResult) -> None:
+        now = self._clock()
+        commit = after.to_commit(now)
+        self._app.ledger.commit(commit, self._epoch_changes(after, plan, commit, ran))
         try:
-            self._garbage.collect()
+            self._release_rows()
+            self._garbage.collect(now)
         except PenstockError as error:  # the epoch is committed whatever comes of this
-            _LOGGER.warning("app '%s': old files could not be removed: %s", after.main.plan.app, error.message)
+            _LOGGER.warning("app '%s': old files could not be removed: %s", after.live.plan.app, error.message)
 
-    def _settle(self) -> None:
-        """Once a commit says that nothing of the program before is needed, its views go."""
-        if not self._settled and self._app.building is None:
-            store, views = self._app.store, {view.name for view in self._app.whole.plan.views}
-            store.drop([name for name in store.declared() if name not in views])
-            self._settled = True
+    @property
+    def _hold_name(self) -> str:
+        """An instance that was replaced, and does not know it yet, must not release what its successor holds."""
+        return f"{instance_name(self._app.ledger.app)}.{self.token}"
 
-    def _progress(self, work: Work, line: Line, ran: Ran, seconds: float) -> Progress:
-        ends = {name: one.topic.ends() for name, one in line.inputs.items()}
+    def _release_rows(self) -> None:
+        """Let the log change the rows of the plan that is committed; and of plans that earlier instances left."""
+        self._log.release(self._hold_name)
+        if not self._old_holds_released:
+            mine = f"{instance_name(self._app.ledger.app)}."
+            for hold in self._log.holds():
+                token = hold.name.removeprefix(mine)
+                if hold.name.startswith(mine) and token.isdecimal() and int(token) < self.token:
+                    self._log.release(hold.name)
+            self._old_holds_released = True
+
+    def _epoch_changes(self, after: AppState, plan: EpochPlan, commit: Commit, ran: EpochResult) -> EpochChanges | None:
+        """What followers of views are told of the epoch: nothing of a backfill, until its views are shown."""
+        if not self._settings.changes_kept_epochs:
+            return None
+        if plan.track == "live":
+            views = {name: commit.live.views[name] for name in ran.changes}
+            changes = {
+                name: ViewChangeFiles(view.version, view.columns, view.key, ran.changes[name])
+                for name, view in views.items()
+            }
+            return EpochChanges(commit.epoch, commit.committed_at, changes)
+        shown = sorted(ran.views) if after.backfill is None else []
+        return EpochChanges(commit.epoch, commit.committed_at, reset=tuple(shown))
+
+    def _progress(self, work: EpochInput, track: Track, ran: EpochResult, seconds: float) -> Progress:
+        ends = {name: one.topic.ends() for name, one in track.inputs.items()}
         lag = sum(ends[name][number] - end for name in ends for number, end in work.cut.sources[name].ends.items())
         return Progress(
             work.epoch,
@@ -353,14 +423,16 @@ class Instance:
             min((moment for moment in work.after.values() if moment != NO_TIME), default=None),
             sum(one.get("late", 0) for one in ran.state_counts.values()),
             sum(one["dead"] for one in ran.source_counts.values()),
-            self._app.building is not None,
+            self._app.backfill is not None,
             seconds,
         )
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        self._app.store.close()
+        """Let go of everything. What was committed stays."""
+        for target in self._app.targets.values():
+            target.close()
 
     def __enter__(self) -> Instance:
         return self
@@ -369,42 +441,18 @@ class Instance:
         self.close()
 
 
-def _without(planned: dict[str, Any], inputs: Collection[str]) -> dict[str, Any]:
-    """A plan's document without inputs that are other topics now."""
-    sources = {name: one for name, one in planned["cut"]["sources"].items() if name not in inputs}
-    times = {group: one for group, one in planned["times"].items() if not topics_in(group) & set(inputs)}
-    return {**planned, "cut": {**planned["cut"], "sources": sources}, "times": times}
-
-
-def _changes(ran: Ran, outputs: Iterable[str]) -> dict[str, Iterator[ViewChanges]]:
+def _changes(ran: EpochResult, outputs: Iterable[str]) -> dict[str, Iterator[Changes]]:
     """The changes of some outputs, not read until they are wanted: where others have published them, they are gone."""
 
-    def staged(name: str) -> Iterator[ViewChanges]:
+    def staged(name: str) -> Iterator[Changes]:
         for batch in staged_batches(ran.staged[name]):
-            yield ViewChanges.of(batch, weight=WEIGHT)
+            yield Changes.of(batch, weight=WEIGHT)
 
     return {name: staged(name) for name in outputs}
 
 
-def _facts(app: Started) -> dict[str, Any]:
-    """What readers are told about each view."""
-    carried = {name: _told(one, None) for name, one in app.carried.accounts.items()}
-    mine = {
-        view.name: _told(app.main.accounts.get(view.name, Account()), app.main.time_of_view(view))
-        for view in app.main.plan.views
-    }
-    return {"views": {**carried, **mine}}
-
-
-def _told(account: Account, watermark: int | None) -> dict[str, Any]:
-    moment = None
-    if watermark is not None and watermark != NO_TIME:
-        moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)).isoformat()
-    return {"watermark": moment, "events": account.counted, **account.to_document()}
-
-
 def _over_answers(output: flow.Output, error: BaseException) -> PenstockError:
-    kind = "sink" if isinstance(output, flow.Sink) else "view"
+    kind = "view" if isinstance(output, flow.View) else "sink"
     return PenstockError(
         f"{output.place}: {kind} '{output.name}': an expression fails, and no single row is to blame: {reason(error)}",
         hint="over the answers of groups, use functions that give null where others fail: try_divide, try_cast",

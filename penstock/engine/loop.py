@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.derive.place import app_directory
 from penstock.engine.epoch import Instance, Progress
 from penstock.engine.run.failures import SparkLostError
 from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
@@ -20,6 +19,7 @@ from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.log.topic import Topic
 from penstock.log.wait import Watch
+from penstock.paths import app_directory
 
 # In the app's folder: what Spark itself has to say.
 SPARK_OUTPUT = "spark.log"
@@ -46,7 +46,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RunOptions:
     """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine."""
 
     once: bool = False
@@ -64,14 +64,14 @@ class Listener:
     restarting: Callable[[str], None] = lambda what: None
 
 
-def run(program: Program, manner: Manner, *, stop: threading.Event, listener: Listener) -> None:
+def run(program: Program, options: RunOptions, *, stop: threading.Event, listener: Listener) -> None:
     """Run epochs until `stop` is set; the one that is running is finished.
 
     If Spark itself ends, it is started again, and the app is opened as after a crash: its plan is on disk.
     """
     restarts = _Restarts(program.plan.app)
     with Log(program.log) as log:
-        runner = _Runner(program, manner, log, stop, listener)
+        runner = _Runner(program, options, log, stop, listener)
         while True:
             try:
                 runner.run_with_a_spark()
@@ -120,16 +120,18 @@ class _Restarts:
 class _Runner:
     """Runs an app with one Spark, and then perhaps with another."""
 
-    def __init__(self, program: Program, manner: Manner, log: Log, stop: threading.Event, listener: Listener) -> None:
+    def __init__(
+        self, program: Program, options: RunOptions, log: Log, stop: threading.Event, listener: Listener
+    ) -> None:
         self._program = program
-        self._manner = manner
+        self._options = options
         self._log = log
         self._stop = stop
         self._listener = listener
-        self._rebuild = manner.rebuild
+        self._rebuild = options.rebuild
 
     def run_with_a_spark(self) -> None:
-        with _spark(self._program, self._manner) as spark:
+        with _spark(self._program, self._options) as spark:
             try:
                 self._run(spark)
             except Exception as error:
@@ -144,11 +146,11 @@ class _Runner:
                     raise
 
     def _run(self, spark: SparkSession) -> None:
-        instance = patiently(lambda: self._opened(spark), self._stop, self._listener.waiting)
+        instance = retry_while_unavailable(lambda: self._opened(spark), self._stop, self._listener.waiting)
         if instance is None:
             return
         with instance:
-            _run_epochs(instance, spark, self._manner, self._stop, self._listener)
+            _run_epochs(instance, spark, self._options, self._stop, self._listener)
 
     def _opened(self, spark: SparkSession) -> Instance:
         program = self._program
@@ -158,26 +160,26 @@ class _Runner:
 
 
 @contextmanager
-def _spark(program: Program, manner: Manner) -> Iterator[SparkSession]:
+def _spark(program: Program, options: RunOptions) -> Iterator[SparkSession]:
     """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process.
 
     One that can do no more work is ended and forgotten, so that another can be started.
     """
     output = app_directory(program.log, program.plan.app) / SPARK_OUTPUT
-    spark = start_spark(program.plan.app, manner.master, output=output)
+    spark = start_spark(program.plan.app, options.master, output=output)
     try:
         yield spark
     except _SparkEndedError:
         end_spark(spark)
         raise
     finally:
-        if manner.master is not None:
+        if options.master is not None:
             with suppress(Exception):  # it may be gone
                 spark.stop()
 
 
 def _run_epochs(
-    instance: Instance, spark: SparkSession, manner: Manner, stop: threading.Event, listener: Listener
+    instance: Instance, spark: SparkSession, options: RunOptions, stop: threading.Event, listener: Listener
 ) -> None:
     def step() -> Progress | None:
         try:
@@ -193,10 +195,10 @@ def _run_epochs(
     watch = _Watch(instance.topics())
     try:
         while not stop.is_set():
-            done = patiently(step, stop, listener.waiting)
+            done = retry_while_unavailable(step, stop, listener.waiting)
             if done is not None:
                 listener.progress(done)
-            if manner.once and (done is None or not done.rows) and instance.has_read(present):
+            if options.once and (done is None or not done.rows) and instance.has_read(present):
                 return
             if done is None:
                 watch.wait(LOOK_SECONDS, stop)
@@ -204,7 +206,7 @@ def _run_epochs(
         watch.close()
 
 
-def patiently(
+def retry_while_unavailable(
     attempt: Callable[[], Result], stop: threading.Event, waiting: Callable[[UnavailableError], None]
 ) -> Result | None:
     """Try again while something is not available; None if we are told to stop meanwhile.

@@ -1,4 +1,4 @@
-"""Which names apps, views and columns may have."""
+"""Which names apps, views and may have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PLAIN_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SQL_WORDS = """
-    add all alter and as autoincrement between case cast check collate commit constraint create current_date
-    current_time current_timestamp default deferrable delete distinct drop else escape except exists foreign from
-    group having if in index insert intersect into is isnull join limit not nothing notnull null on or order primary
-    raise references returning select set table then to transaction union unique update using values when where
+    add all alter analyse analyze and anti any array as asc asof asymmetric at authorization autoincrement between
+    binary both by case cast check collate collation column commit concurrently constraint create cross
+    current_date current_time current_timestamp default deferrable delete desc describe distinct do drop else end
+    escape except exists false fetch for foreign freeze from full glob group having if ilike in index
+    initially inner insert intersect into is isnull join lambda lateral leading left like limit natural not
+    nothing notnull null offset on only or order outer overlaps pivot pivot_longer pivot_wider placing positional
+    primary qualify raise references returning right select semi set show similar some summarize symmetric
+    table tablesample then to trailing transaction true union unique unpack unpivot update using values
+    variadic verbose when where window with
 """
 SQL_WORDS = frozenset(_SQL_WORDS.split())
-"""The words that SQLite does not take as the name of a table without quotes."""
+"""The words that DuckDB or SQLite do not take as the name of a table without quotes."""
 
 _EXPRESSION_WORDS = """
     alter and any as between case create cross current_date current_path current_timestamp current_user distinct
@@ -47,7 +52,7 @@ def check_app_name(name: object) -> None:
 
 
 def check_output_name(name: object, kind: Literal["view", "sink"]) -> None:
-    """A view is a table of the SQL store, whose own tables begin with `penstock_` and `sqlite_`; a sink can be one."""
+    """A view is a table in SQL, and a sink may be one in SQLite, whose own begin with `penstock_` and `sqlite_`."""
     if not isinstance(name, str) or not _OUTPUT.fullmatch(name):
         raise DeclarationError(
             f"this is not a name for a {kind}; found {name!r}",

@@ -385,7 +385,17 @@ class Sink:
     place: Place = field(compare=False)
 
 
-Output = View | Sink
+@dataclass(frozen=True, slots=True)
+class ExternalSink:
+    """A named answer that is mirrored outside of the log, in the target of a URL."""
+
+    name: str
+    node: Node
+    url: str
+    place: Place = field(compare=False)
+
+
+Output = View | Sink | ExternalSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +411,12 @@ class Plan:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
+        """The sinks that write topics."""
         return tuple(one for one in self.outputs if isinstance(one, Sink))
+
+    @property
+    def external_sinks(self) -> tuple[ExternalSink, ...]:
+        return tuple(one for one in self.outputs if isinstance(one, ExternalSink))
 
 
 def inputs(node: Node) -> tuple[Node, ...]:

@@ -6,6 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import DeclarationError
+from penstock.units import parse_duration
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRetention:
+    """For how long the changes of views stay readable: none that are older, or more epochs ago, or beyond the bytes."""
+
+    microseconds: int = 3_600 * SECOND
+    epochs: int = 1_000
+    bytes: int = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +27,8 @@ class AppSettings:
     - `state_partitions`: into how many parts state is divided, which is how many tasks can work on it at once; None
       leaves it to the engine. It is fixed when the app first runs.
     - `max_rows`, `max_bytes`: the most that one epoch takes from the log, so that a backlog does not fill the memory.
+    - `changes_kept_for`, `changes_kept_epochs`, `changes_kept_bytes`: for how long, over how many epochs and in how
+      many bytes the changes of views stay readable, whichever ends first (`app.changes`). With 0 epochs none are kept.
     - `dead`: what becomes of a row that makes an expression or a function fail. `"set aside"` writes it with its origin
       and the error to the topic `<app>.dead` and goes on, `"stop"` stops the app.
     """
@@ -22,6 +36,9 @@ class AppSettings:
     state_partitions: int | None = None
     max_rows: int = 5_000_000
     max_bytes: int = 512_000_000
+    changes_kept_for: str = "1 hour"
+    changes_kept_epochs: int = 1_000
+    changes_kept_bytes: int = 1_000_000_000
     dead: Literal["set aside", "stop"] = "set aside"
 
     def __post_init__(self) -> None:
@@ -31,5 +48,15 @@ class AppSettings:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DeclarationError(f"settings: {name} must be a whole number of at least 1; found {value!r}")
+        for name in ("changes_kept_epochs", "changes_kept_bytes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise DeclarationError(f"settings: {name} must be a whole number of at least 0; found {value!r}")
+        parse_duration(self.changes_kept_for)
         if self.dead not in ("set aside", "stop"):
             raise DeclarationError(f"settings: dead is 'set aside' or 'stop'; found {self.dead!r}")
+
+    @property
+    def change_retention(self) -> ChangeRetention:
+        seconds = parse_duration(self.changes_kept_for)
+        return ChangeRetention(int(seconds * SECOND), self.changes_kept_epochs, self.changes_kept_bytes)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.errors import DeclarationError
 
 KeyColumn: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
-_Words: TypeAlias = npt.NDArray[np.uint64]
+Words: TypeAlias = npt.NDArray[np.uint64]
 _Positions: TypeAlias = npt.NDArray[np.int64]
 
 KEY_TYPES = (
@@ -93,7 +93,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
     )
 
 
-def _chain(column: KeyColumn, hashes: _Words) -> None:
+def _chain(column: KeyColumn, hashes: Words) -> None:
     """Replace each hash by the hash of the row's value seeded with it; a null keeps its hash."""
     if not can_be_key(column.type):
         raise DeclarationError(f"key: type {column.type} cannot be a key", hint=f"a key is one of: {KEY_TYPES}")
@@ -101,9 +101,9 @@ def _chain(column: KeyColumn, hashes: _Words) -> None:
         return
     seeds = hashes.copy() if column.null_count else hashes
     if _is_bytes(column.type):
-        _hash_byte_column(column, hashes)
+        chain_bytes(column, hashes)
     else:
-        _hash_number_column(column, hashes)
+        chain_numbers(_numbers(column), hashes)
     if column.null_count:
         np.copyto(hashes, seeds, where=column.is_null().to_numpy(zero_copy_only=False))
 
@@ -120,8 +120,8 @@ def _chunks(rows: int) -> Iterator[slice]:
 # Numbers: one word of 4 or 8 bytes per row.
 
 
-def _hash_number_column(column: KeyColumn, hashes: _Words) -> None:
-    values = _numbers(column)
+def chain_numbers(values: npt.NDArray[np.integer], hashes: Words) -> None:
+    """Replace each hash by the xxHash64 of a number seeded with it: of 8 bytes for 64-bit numbers, of 4 for others."""
     words = np.empty(min(len(values), _CHUNK_ROWS), dtype=np.uint64)
     spare = np.empty_like(words)
     wide = values.dtype.itemsize == 8
@@ -145,13 +145,13 @@ def _numbers(column: KeyColumn) -> npt.NDArray[np.int8 | np.int16 | np.int32 | n
     return np.frombuffer(_buffer(column, 1), f"<i{width}", len(column), column.offset * width)
 
 
-def _hash_long(words: _Words, hashes: _Words, spare: _Words) -> None:
+def _hash_long(words: Words, hashes: Words, spare: Words) -> None:
     hashes += _P5 + np.uint64(8)
     _mix_word(words, hashes, spare)
     _avalanche(hashes, spare)
 
 
-def _hash_int(words: _Words, hashes: _Words, spare: _Words) -> None:
+def _hash_int(words: Words, hashes: Words, spare: Words) -> None:
     words &= np.uint64(0xFFFFFFFF)
     hashes += _P5 + np.uint64(4)
     _mix_half_word(words, hashes, spare)
@@ -161,7 +161,8 @@ def _hash_int(words: _Words, hashes: _Words, spare: _Words) -> None:
 # Strings and binaries: any number of bytes per row.
 
 
-def _hash_byte_column(column: KeyColumn, hashes: _Words) -> None:
+def chain_bytes(column: KeyColumn, hashes: Words) -> None:
+    """Replace each hash by the xxHash64 of a string or binary seeded with it; a null counts as no bytes."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     offset_type = np.dtype("<i8" if large else "<i4")
     offsets = np.frombuffer(_buffer(column, 1), offset_type, len(column) + 1, column.offset * offset_type.itemsize)
@@ -176,7 +177,7 @@ def _hash_byte_column(column: KeyColumn, hashes: _Words) -> None:
         _hash_bytes(words, ends[:-1] - first, np.diff(ends), hashes[rows])
 
 
-def _hash_bytes(words: _Words, at: _Positions, lengths: _Positions, hashes: _Words) -> None:
+def _hash_bytes(words: Words, at: _Positions, lengths: _Positions, hashes: Words) -> None:
     """Hash the `lengths` bytes from each position `at`; `words[i]` is the word that starts at byte i. Moves `at`."""
     long = np.flatnonzero(lengths >= 32)
     long_hashes = _hash_stripes(words, at[long], lengths[long] >> 5, hashes[long])
@@ -195,7 +196,7 @@ def _hash_bytes(words: _Words, at: _Positions, lengths: _Positions, hashes: _Wor
     _avalanche(hashes, np.empty_like(hashes))
 
 
-def _hash_stripes(words: _Words, at: _Positions, stripes: _Positions, seeds: _Words) -> _Words:
+def _hash_stripes(words: Words, at: _Positions, stripes: _Positions, seeds: Words) -> Words:
     """Hash the whole 32-byte stripes of each row, in four lanes; a stripe is four words."""
     # With the longest first, the rows that still have a stripe number k are the first `active[k]`.
     order = np.argsort(-stripes, kind="stable")
@@ -210,7 +211,7 @@ def _hash_stripes(words: _Words, at: _Positions, stripes: _Positions, seeds: _Wo
     return hashes
 
 
-def _join_lanes(lanes: _Words, spare: _Words) -> _Words:
+def _join_lanes(lanes: Words, spare: Words) -> Words:
     hashes = np.zeros(len(lanes), dtype=np.uint64)
     for lane, turns in enumerate(_LANE_TURNS):
         turned = lanes[:, lane].copy()
@@ -225,7 +226,7 @@ def _join_lanes(lanes: _Words, spare: _Words) -> _Words:
     return hashes
 
 
-def _mix_where(chosen: npt.NDArray[np.bool_], words: _Words, at: _Positions, hashes: _Words, *, step: int) -> None:
+def _mix_where(chosen: npt.NDArray[np.bool_], words: Words, at: _Positions, hashes: Words, *, step: int) -> None:
     """Mix the next `step` bytes (8, 4 or 1) into the chosen rows, and move their positions past them."""
     rows = np.flatnonzero(chosen)
     if not len(rows):
@@ -248,20 +249,20 @@ def _mix_where(chosen: npt.NDArray[np.bool_], words: _Words, at: _Positions, has
 # The arithmetic of xxHash64, in place and modulo 2**64; `spare` is scratch space of the same shape.
 
 
-def _rotate(values: _Words, bits: int, spare: _Words) -> None:
+def _rotate(values: Words, bits: int, spare: Words) -> None:
     np.left_shift(values, np.uint64(bits), out=spare)
     np.right_shift(values, np.uint64(64 - bits), out=values)
     np.bitwise_or(values, spare, out=values)
 
 
-def _round(lanes: _Words, words: _Words, spare: _Words) -> None:
+def _round(lanes: Words, words: Words, spare: Words) -> None:
     np.multiply(words, _P2, out=spare)
     lanes += spare
     _rotate(lanes, 31, spare)
     lanes *= _P1
 
 
-def _mix_word(words: _Words, hashes: _Words, spare: _Words) -> None:
+def _mix_word(words: Words, hashes: Words, spare: Words) -> None:
     words *= _P2
     _rotate(words, 31, spare)
     words *= _P1
@@ -271,7 +272,7 @@ def _mix_word(words: _Words, hashes: _Words, spare: _Words) -> None:
     hashes += _P4
 
 
-def _mix_half_word(words: _Words, hashes: _Words, spare: _Words) -> None:
+def _mix_half_word(words: Words, hashes: Words, spare: Words) -> None:
     words *= _P1
     hashes ^= words
     _rotate(hashes, 23, spare)
@@ -279,14 +280,14 @@ def _mix_half_word(words: _Words, hashes: _Words, spare: _Words) -> None:
     hashes += _P3
 
 
-def _mix_byte(words: _Words, hashes: _Words, spare: _Words) -> None:
+def _mix_byte(words: Words, hashes: Words, spare: Words) -> None:
     words *= _P5
     hashes ^= words
     _rotate(hashes, 11, spare)
     hashes *= _P1
 
 
-def _avalanche(hashes: _Words, spare: _Words) -> None:
+def _avalanche(hashes: Words, spare: Words) -> None:
     np.right_shift(hashes, np.uint64(33), out=spare)
     hashes ^= spare
     hashes *= _P2

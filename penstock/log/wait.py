@@ -15,15 +15,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 IN_MODIFY = 0x2
+IN_MOVED_TO = 0x80
 LOOK_EVERY_SECONDS = 0.005
 
 
 class Watch:
-    """Tells when one of some files was written to since the last look. Changes between two waits are not lost."""
+    """Tells when one of some files was written to since the last look. Changes between two waits are not lost.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    With `events=IN_MOVED_TO` the paths are folders, and what counts is a file that is put in place there.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, events: int = IN_MODIFY) -> None:
         self._paths = list(paths)
-        self._descriptor = _inotify(self._paths)
+        self._descriptor = _inotify(self._paths, events)
         self._seen = [] if self._descriptor is not None else self._times()
 
     def wait(self, timeout: float) -> bool:
@@ -53,8 +57,8 @@ class Watch:
         return True
 
 
-def _inotify(paths: Sequence[Path]) -> int | None:
-    """A descriptor that becomes readable when one of the files is written to, or None."""
+def _inotify(paths: Sequence[Path], events: int) -> int | None:
+    """A descriptor that becomes readable when one of the events happens to one of the files, or None."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
         return None
@@ -62,7 +66,7 @@ def _inotify(paths: Sequence[Path]) -> int | None:
     if descriptor < 0:
         return None
     add: Callable[[int, bytes, int], int] = libc.inotify_add_watch
-    if all(add(descriptor, os.fsencode(path), IN_MODIFY) >= 0 for path in paths):
+    if all(add(descriptor, os.fsencode(path), events) >= 0 for path in paths):
         return descriptor
     os.close(descriptor)
     return None

@@ -6,7 +6,7 @@
         rig.run()
         assert rig.view("revenue") == [...]
 
-The rig is a real log, a real engine and a real view store in a folder of their own. Starting Spark takes some seconds;
+The rig is a real log and a real engine in a folder of their own. Starting Spark takes some seconds;
 a test run starts it once.
 """
 
@@ -19,16 +19,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.derive.query import query
+from penstock.derive.views import query
 from penstock.log import Log, Topic
 from penstock.log.frame import NO_TIME
+from penstock.paths import app_directory
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from penstock.app import App
     from penstock.engine.epoch import Instance, Progress
+    from penstock.engine.ledger.records import Account
     from penstock.engine.plan.cut import SourceCut
-    from penstock.engine.publish.accounts import Account
     from penstock.engine.spark import SparkSession
     from penstock.log.producer import Producer
 
@@ -132,11 +133,12 @@ class Rig:
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query over the views."""
-        with query(self.views_path, sql, parameters) as answer:
-            return [dict(zip(answer.columns, row, strict=True)) for row in answer]
+        return query(self.directory, sql, parameters).rows()
 
     def view(self, name: str) -> list[dict[str, Any]]:
-        """All rows of a view, sorted."""
+        """All rows of a view, sorted; none before the first epoch."""
+        if not self._has_committed() and name in {view.name for view in self.app.plan.views}:
+            return []
         return sorted(self.query(f"SELECT * FROM {name}"), key=lambda row: [_sortable(one) for one in row.values()])
 
     def account(self, view: str) -> Account:
@@ -163,16 +165,21 @@ class Rig:
             return None
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=cut.time.watermark)
 
+    def _has_committed(self) -> bool:
+        from penstock.engine.ledger.ledger import Ledger
+
+        return Ledger(self.directory).last_epoch() > 0
+
     def _cut_of(self, topic: str) -> SourceCut | None:
         from penstock.engine.ledger.ledger import Ledger
-        from penstock.engine.plan.cut import Cut
 
-        last = Ledger(self.views_path.parent).last_commit()
-        return None if last is None else Cut.from_document(last.document["cut"]).sources.get(topic)
+        last = Ledger(self.directory).last_commit()
+        return None if last is None else last.live.cut.sources.get(topic)
 
     @property
-    def views_path(self) -> Path:
-        return self._folder / "apps" / self.app.name / "views.sqlite"
+    def directory(self) -> Path:
+        """The folder of the app: its epochs, its states, its views."""
+        return app_directory(self._folder, self.app.name)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

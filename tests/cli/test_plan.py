@@ -99,7 +99,8 @@ def test_what_becomes_of_each_view_is_told_and_nothing_is_done(
         "rebuilt": ["counts"],
         "new": [],
         "dropped": ["ids"],
-        "goes_on_building": False,
+        "muted": [],
+        "continues_backfill": False,
         "rows_to_read": 25,
         "refused": None,
     }

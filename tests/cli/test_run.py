@@ -13,7 +13,7 @@ import pytest
 from typer.testing import Result
 
 from penstock import Log
-from penstock.derive.query import query
+from penstock.derive.views import query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +46,8 @@ def shop(tmp_path: Path) -> Path:
 
 
 def counts(folder: Path) -> int:
-    with query(folder / "apps" / "shop" / "views.sqlite", "select sum(n) from counts") as answer:
-        return next(iter(answer))[0] or 0  # type: ignore[return-value]
+    (row,) = query(folder / "apps" / "shop", "select sum(n) as n from counts").rows()
+    return int(row["n"] or 0)
 
 
 def append(folder: Path, count: int) -> None:

@@ -7,19 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from typer import Typer
 from typer.testing import CliRunner, Result
 
 from penstock.cli.query import query
 from penstock.cli.views import views
-from penstock.contracts import ViewChanges, ViewTable
-from penstock.derive.place import store_path
-from penstock.derive.store import ViewStore
+from penstock.engine.ledger.records import Account, BackfillRecord, TrackRecord
+from penstock.engine.plan.cut import Cut
+from penstock.paths import app_directory
+from tests.derive.views.writing import START, WrittenApp, WrittenView
 
-TOTALS = ViewTable("totals", pa.schema([("country", pa.string()), ("n", pa.int64())]), ("country",))
-FACTS = {"views": {"totals": {"watermark": "2026-01-31T12:00:00Z", "events": 7}}}
+WATERMARK = 1_769_860_800_000_000  # 2026-01-31 12:00
 
 
 @pytest.fixture
@@ -31,15 +30,22 @@ def run(folder: Path) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def three_minutes_ago(folder: Path) -> datetime:
-    """When the epoch of the views was applied."""
+def three_minutes_ago(folder: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """When the epoch of the views was committed."""
     moment = datetime.now(UTC) - timedelta(minutes=3, seconds=5)
-    with ViewStore(store_path(folder, "shop"), clock=lambda: moment) as store:
-        store.take_over("shop", 1)
-        store.declare([TOTALS, ViewTable("seen", pa.schema([("id", pa.int64())]))])
-        rows = pa.record_batch({"country": ["DE", "FR"], "n": [1, 2]})
-        store.apply(1, 1, {"totals": [ViewChanges(rows, pa.array([1, 1]))]}, facts=FACTS)
-    return moment
+    written = written_app(folder)
+    written.started = round(moment.timestamp() * 1_000_000) - 1_000_000
+    written.upsert("totals", [{"country": "DE", "n": 1}, {"country": "FR", "n": 2}])
+    written.commit()
+    return datetime.fromtimestamp((written.started + 1_000_000) / 1_000_000, UTC)
+
+
+def written_app(folder: Path) -> WrittenApp:
+    written = WrittenApp(app_directory(folder, "shop"))
+    written.declare(WrittenView("totals", "country string, n bigint", ("country",), "keyed", watermark=WATERMARK))
+    written.declare(WrittenView("seen", "id bigint"))
+    written.accounts = {"totals": Account(came=9, counted=7, late=2)}
+    return written
 
 
 def test_views_are_listed_with_their_freshness(run: Callable[..., Result], three_minutes_ago: datetime) -> None:
@@ -49,7 +55,7 @@ def test_views_are_listed_with_their_freshness(run: Callable[..., Result], three
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, seen, totals)]
     shown = three_minutes_ago.isoformat().replace("+00:00", "Z")
     assert cells == [
-        ["view", "rows", "key", "watermark", "events", "epoch", "applied at", "age"],
+        ["view", "rows", "key", "watermark", "events", "epoch", "committed at", "age"],
         ["seen", "0", "-", "-", "-", "1", shown, "3 minutes"],
         ["totals", "2", "country", "2026-01-31T12:00:00Z", "7", "1", shown, "3 minutes"],
     ]
@@ -64,25 +70,24 @@ def test_json_has_the_columns_too(run: Callable[..., Result], three_minutes_ago:
         "key": ["country"],
         "rows": 2,
         "epoch": 1,
-        "applied_at": three_minutes_ago.isoformat().replace("+00:00", "Z"),
+        "committed_at": three_minutes_ago.isoformat().replace("+00:00", "Z"),
         "watermark": "2026-01-31T12:00:00Z",
-        "events": 7,
-        "facts": {"watermark": "2026-01-31T12:00:00Z", "events": 7},
+        "account": {"came": 9, "counted": 7, "late": 2, "dead": 0, "filtered": 0, "corrected": 0},
         "being_rebuilt": False,
     }
+    assert document["views"][0]["account"] is None
 
 
-def test_a_view_that_is_being_rebuilt_says_so(
-    run: Callable[..., Result], folder: Path, three_minutes_ago: datetime
-) -> None:
-    with ViewStore(store_path(folder, "shop")) as store:
-        store.take_over("shop", 2)
-        store.declare([ViewTable("totals", TOTALS.schema, ("country",), "2")], building=True)
-    assert "totals (being rebuilt)" in run("views").stdout
+def test_a_view_that_is_being_rebuilt_says_so(run: Callable[..., Result], folder: Path) -> None:
+    written = written_app(folder)
+    built = WrittenView("totals", "country string, n bigint", ("country",), "keyed", version="2")
+    written.backfill = BackfillRecord(TrackRecord(Cut(1, START, {}), views={"totals": built.stored}), {})
+    written.commit()
+    lines = run("views").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["seen", "0", "-"], ["totals", "(being", "rebuilt)"]]
 
 
 def test_an_app_without_views_and_a_log_without_apps(run: Callable[..., Result], folder: Path) -> None:
     assert "no app has run on this log" in run("views").stderr
-    with ViewStore(store_path(folder, "shop")) as store:
-        store.take_over("shop", 1)
+    WrittenApp(app_directory(folder, "shop"))
     assert run("views").stdout == "app 'shop' has no views\n"

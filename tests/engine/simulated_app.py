@@ -1,29 +1,39 @@
-"""An app without Spark on the simulated disk: it plans, writes runs, publishes and commits, and can be crashed.
+"""An app without Spark on the simulated disk: it plans, writes runs, and commits, and can be crashed.
 
-Its state is a number. Every epoch adds to it what its plan says, and its views show it, so that whatever was lost,
-doubled or mixed up shows as a wrong sum.
+Its state is a number. Every epoch adds to it as many as its cut reads, and leaves a run of its view that shows the sum,
+so that whatever was lost, doubled or mixed up shows as a wrong sum.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crc32c import crc32c
 
 from penstock.engine.ledger.garbage import Garbage
 from penstock.engine.ledger.ledger import Ledger, open_ledger
-from penstock.engine.ledger.records import Commit, EpochPlan
+from penstock.engine.ledger.records import (
+    Commit,
+    EpochChanges,
+    EpochPlan,
+    StoredView,
+    TrackRecord,
+    ViewChangeFiles,
+)
 from penstock.engine.ledger.savepoints import Savepoints
+from penstock.engine.plan.cut import Cut, SourceCut
 from penstock.engine.state.run import RunFile
-from penstock.errors import FencedError
-from penstock.log.files import write_durably
+from penstock.flow.settings import ChangeRetention
 from tests.log.simulated import SimulatedDisk
 
 APP = Path("log/apps/shop")
 STATE = "sum-1"
+VIEW = "totals"
+VERSION = "said.0"
+COLUMNS = "total bigint"
+CHANGES_KEPT = ChangeRetention(epochs=3)
 
 
 class FolderDisk(SimulatedDisk):
@@ -51,51 +61,34 @@ def opened(disk: SimulatedDisk, *, state_partitions: int = 2) -> Ledger:
     return open_ledger(APP, "shop", state_partitions=state_partitions, created=1, files=disk)
 
 
-class SimulatedViews:
-    """A view store in one file that changes as a whole."""
+# -- records ----------------------------------------------------------------------------------------------------------
 
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self._disk = disk
-        self._path = APP / "views.sqlite"
 
-    def content(self) -> dict[str, int]:
-        if not self._disk.exists(self._path):
-            return {"epoch": 0, "token": 0, "sum": 0}
-        content: dict[str, int] = json.loads(self._disk.read(self._path))
-        return content
+def cut_of(epoch: int, start: int, end: int) -> Cut:
+    return Cut(epoch, 7, {"numbers": SourceCut("numbers", "id-1", {0: start}, {0: end}, None)})
 
-    def take_over(self, token: int) -> int:
-        content = self.content()
-        if content["token"] >= token:
-            raise FencedError("replaced")
-        self._write({**content, "token": token})
-        return content["epoch"]
 
-    def apply(self, epoch: int, token: int, total: int) -> None:
-        content = self.content()
-        if content["token"] != token:
-            raise FencedError("replaced")
-        if content["epoch"] != epoch:
-            assert content["epoch"] == epoch - 1, "an epoch was left out"
-            self._write({"epoch": epoch, "token": token, "sum": total})
+def plan_of(epoch: int, token: int, start: int = 0, end: int = 0) -> EpochPlan:
+    """An epoch that reads these numbers."""
+    return EpochPlan(epoch, token, "live", cut_of(epoch, start, end), {}, {VIEW: VERSION}, {})
 
-    def epoch(self) -> int | None:
-        return self.content()["epoch"] if self._disk.exists(self._path) else None
 
-    def copy_out(self, target: Path) -> int | None:
-        if not self._disk.exists(self._path):
-            return None
-        content = self.content()
-        file = self._disk.open(target, create=True)
-        file.truncate(0)
-        file.write_at(0, [json.dumps(content).encode()])
-        return content["epoch"]
+def commit_of(plan: EpochPlan, token: int, runs: Mapping[int, tuple[RunFile, ...]], *views: RunFile) -> Commit:
+    """What a planned epoch leaves: these runs of the state, and of the view."""
+    view = StoredView(VERSION, COLUMNS, None, "appended", {0: views} if views else {})
+    live = TrackRecord(plan.cut, plan.times, plan.outputs, {STATE: runs}, {VIEW: view})
+    return Commit(plan.epoch, token, committed_at=7, live=live)
 
-    def put_back(self, source: Path, *, epoch: int, token: int) -> None:
-        self._write({**json.loads(self._disk.read(source)), "epoch": epoch, "token": token})
 
-    def _write(self, content: dict[str, int]) -> None:
-        write_durably(self._disk, self._path, json.dumps(content).encode())
+def total_of(commit: Commit | None) -> int:
+    return commit.live.cut.sources["numbers"].ends[0] if commit else 0
+
+
+def total_before(commit: Commit) -> int:
+    return commit.live.cut.sources["numbers"].starts[0]
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
 
 
 class Instance:
@@ -105,10 +98,10 @@ class Instance:
         self.disk = disk
         self.token = token
         self._rng = rng
+        self._files = 0
         self.ledger = opened(disk)
-        self.views = SimulatedViews(disk)
-        self.savepoints = Savepoints(self.ledger, self.views, pause=lambda: None)
-        self.garbage = Garbage(self.ledger, keep=2)
+        self.savepoints = Savepoints(self.ledger)
+        self.garbage = Garbage(self.ledger, keep=2, retention=CHANGES_KEPT)
 
     def life(self) -> Iterator[str]:
         """What it does, step by step, for ever; the name of each step that it has just done."""
@@ -116,26 +109,21 @@ class Instance:
         yield "taken over"
         self.savepoints.finish_restore(self.token, restored_at=0)
         yield "restore finished"
-        self.views.take_over(self.token)
-        yield "views taken over"
-        pending = self.ledger.pending_plan()
+        pending, last = self.ledger.pending_plan(), self.ledger.last_commit()
         while True:
-            plan = pending or EpochPlan(self.ledger.last_epoch() + 1, self.token, {"add": self._rng.randint(1, 1000)})
-            if pending is None:
+            plan, pending = pending, None
+            if plan is None:
+                epoch, before = last.epoch if last else 0, total_of(last)
+                plan = plan_of(epoch + 1, self.token, before, before + self._rng.randint(1, 1000))
                 self.ledger.write_plan(plan)
                 yield "planned"
-            runs = self._run(plan)
+            assert isinstance(plan, EpochPlan)
+            last, changes = self._run(plan, last)
             yield "run"
-            before = total_of(self.ledger.last_commit())
-            total = before + plan.document["add"]
-            self.views.apply(plan.epoch, self.token, total)
-            yield "published"
-            document = {"before": before, "add": plan.document["add"], "sum": total}
-            self.ledger.commit(Commit(plan.epoch, self.token, {STATE: {0: runs}}, document, committed_at=7))
+            self.ledger.commit(last, changes)
             yield "committed"
-            self.garbage.collect()
+            self.garbage.collect(now=7)
             yield "collected"
-            pending = None
 
     def steps(self, count: int) -> list[str]:
         life = self.life()
@@ -147,18 +135,32 @@ class Instance:
             while next(life) != step:
                 pass
 
-    def _run(self, plan: EpochPlan) -> tuple[RunFile, ...]:
-        """The runs of before, of which the newest may have been merged into a new one."""
-        last = self.ledger.last_commit()
-        runs = last.states[STATE][0] if last else ()
+    def _run(self, plan: EpochPlan, last: Commit | None) -> tuple[Commit, EpochChanges]:
+        """The runs of before, of which the newest may have been merged into a new one, and a new one of the view."""
+        runs = last.live.states[STATE][0] if last else ()
         kept = runs[: self._rng.randint(0, len(runs))]
-        return (*kept, store_run(self.disk, plan.epoch, self.token, self._rng.getrandbits(32)))
+        self._files += 2
+        added = store_run(self.disk, plan.epoch, self.token, self._files)
+        total = str(plan.cut.sources["numbers"].ends[0])
+        view = store_view_run(self.disk, plan.epoch, self.token, self._files, total)
+        changed = store_view_run(self.disk, plan.epoch, self.token, self._files + 1, "changes")
+        files = ViewChangeFiles(VERSION, COLUMNS, None, (changed,))
+        return commit_of(plan, self.token, {0: (*kept, added)}, view), EpochChanges(plan.epoch, 7, {VIEW: files})
 
 
 def store_run(disk: SimulatedDisk, epoch: int, token: int, number: int, *, partition: int = 0) -> RunFile:
-    """Write a run as a task does: on disk when this returns."""
+    """Write a run of the state as a task does: on disk when this returns."""
     path = f"state/{STATE}/{partition}/{epoch:012d}-{token}-{number:08x}.arrow"
-    content = f"the run {number} of epoch {epoch}".encode()
+    return _store(disk, path, f"the run {number} of epoch {epoch}")
+
+
+def store_view_run(disk: SimulatedDisk, epoch: int, token: int, number: int, content: str) -> RunFile:
+    """The same for a file of the view."""
+    return _store(disk, f"views/{VIEW}/0/{epoch:012d}-{token}-{number:08x}.arrow", content)
+
+
+def _store(disk: SimulatedDisk, path: str, text: str) -> RunFile:
+    content = text.encode()
     for folder in ((APP / path).parent.parent, (APP / path).parent):
         disk.make_directory(folder)
     file = disk.open(APP / path, create=True)
@@ -168,35 +170,37 @@ def store_run(disk: SimulatedDisk, epoch: int, token: int, number: int, *, parti
     return RunFile(path, rows=1, bytes=len(content), crc=crc32c(content))
 
 
-def total_of(commit: Commit | None) -> int:
-    return commit.document["sum"] if commit else 0
+# -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def state_files(disk: SimulatedDisk) -> set[str]:
-    """Every file of state, relative to the app's folder."""
+def shown_total(disk: SimulatedDisk, commit: Commit | None) -> int:
+    """What a reader of the view sees."""
+    if commit is None:
+        return 0
+    ((run,),) = commit.views[VIEW].runs.values()
+    return int(disk.read(APP / run.path))
+
+
+def run_files(disk: SimulatedDisk, kind: str = "state") -> set[str]:
+    """Every file of states, or of views, relative to the app's folder."""
     found = set()
     for folder, content in disk._machine.folders.items():
-        if folder.is_relative_to(APP / "state"):
+        if folder.is_relative_to(APP / kind):
             found |= {(folder / name).relative_to(APP).as_posix() for name in content.live}
     return found
 
 
 def refuse_inconsistent(disk: SimulatedDisk) -> None:
-    """What must hold at every moment: runs are there, undamaged; the views are those of the last epoch or the next."""
+    """What must hold at every moment: all files are there, undamaged, and views show what the state is."""
     ledger = opened(disk)
-    savepoints = Savepoints(ledger, SimulatedViews(disk))
+    savepoints = Savepoints(ledger)
     commit = ledger.last_commit()
     saved = [savepoints.savepoint(name).commit for name in savepoints.names()]
     for needed in [commit, *saved]:
         for run in needed.runs() if needed else ():
             assert crc32c(disk.read(APP / run.path)) == run.crc
-    views = SimulatedViews(disk).content()
-    last = ledger.last_epoch()
-    plan = ledger.pending_plan()
-    if views["epoch"] == last:
-        assert views["sum"] == total_of(commit)
-        return
-    assert plan is not None
-    assert views["epoch"] == plan.epoch == last + 1
-    if plan.restores is None:
-        assert views["sum"] == total_of(commit) + plan.document["add"]
+        assert shown_total(disk, needed) == total_of(needed)
+    for epoch in ledger.changes_numbers():
+        changes = ledger.changes_of(epoch)
+        for path in changes.paths() if changes else ():
+            assert disk.exists(APP / path)

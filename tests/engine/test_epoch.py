@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.engine.epoch import Instance
+from penstock.engine.ledger.ledger import Ledger
+from penstock.engine.publish.side_topics import SideTopics
 from penstock.errors import DamagedError, FencedError, PenstockError, RangeError, UnavailableError, UnknownOutcomeError
 from penstock.testing import Crash, Rig
 from tests.engine.app_world import (
@@ -150,133 +150,121 @@ def test_an_instance_that_was_replaced_stops_wherever_it_is(rig: Rig, spark: Spa
         rig.step()
 
 
-# -- the view store ---------------------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_store_is_waited_for_and_the_same_epoch_published_then(rig: Rig, spark: SparkSession) -> None:
-    with another_instance(rig, spark) as instance, closing(sqlite3.connect(rig.views_path)) as other:
-        instance._app.store._connection.execute("PRAGMA busy_timeout = 10")
-        rig.append("events", some_events(10, 5))
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UnavailableError, match="another process holds the file locked"):
-            instance.step()
-        rig.append("events", some_events(15, 5))
-        files = state_of_epoch(rig, 2)
-        assert files
-        other.rollback()
-        assert [(one.epoch, one.rows) for one in run_out(instance.step)] == [(2, 5), (3, 5)]
-    assert state_of_epoch(rig, 2) == files  # what had run was not run again
+def test_a_topic_that_cannot_be_written_is_waited_for_and_the_same_epoch_published_then(rig: Rig) -> None:
+    """What has run is not run again for that."""
+    rig.append("events", [*some_events(10, 5), event(15, 365 * 86_400)])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SideTopics, "store", unavailable)
+        with pytest.raises(UnavailableError):
+            rig.step()
+    rig.append("events", some_events(16, 5))
+    files = files_of_epoch(rig, 2)
+    assert files
+    assert [(one.epoch, one.rows) for one in run_out(rig.step)] == [(2, 6), (3, 5)]
+    assert files_of_epoch(rig, 2) & files == files
     assert rig.query("select sum(events) as n from totals") == [{"n": 20}]
 
 
-def test_a_full_store_loses_nothing(rig: Rig, spark: SparkSession) -> None:
-    with another_instance(rig, spark) as instance:
-        connection = instance._app.store._connection
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        connection.execute(f"PRAGMA max_page_count = {pages}")
-        rig.append("events", [event(number, number % 60, kind=f"kind {number}") for number in range(2_000)])
-        with pytest.raises(UnavailableError, match="disk full; nothing was applied"):
-            instance.step()
-        assert rig.query("select sum(events) as n from totals") == [{"n": 10}]
-        connection.execute("PRAGMA max_page_count = 1000000")
-        run_out(instance.step)
-    assert rig.query("select sum(events) as n from totals") == [{"n": 2010}]
+def unavailable(*_: object) -> None:
+    raise UnavailableError("the disk is full", hint="make space")
 
 
-def test_a_store_that_was_removed_is_told_and_built_again_on_request(rig: Rig, spark: SparkSession) -> None:
-    rig._stop()
-    for path in rig.views_path.parent.glob("views.sqlite*"):
-        path.unlink()
-    with pytest.raises(DamagedError, match="its views are at epoch 0, behind its state at epoch 1") as refused:
+def test_readers_see_an_epoch_when_it_is_committed_and_not_before(rig: Rig) -> None:
+    for step in STEPS:
+        rig.append("events", some_events(10, 5))
+        (before,) = rig.query("select sum(events) as n from totals")
+        rig.crash_at(step)
+        with pytest.raises(Crash):
+            rig.step()
+        (after,) = rig.query("select sum(events) as n from totals")
+        assert after["n"] - before["n"] == (5 if step == "commit" else 0)
         rig.restart()
-    assert "--rebuild" in str(refused.value.hint)
-    with another_instance(rig, spark, rebuild=True) as instance:
-        run_out(instance.step)
-        assert instance.accounts()["totals"].counted == 10
-    assert rig.query("select sum(events) as n from totals") == [{"n": 10}]
+        rig.run()
 
 
-def test_a_store_of_yesterday_is_told(rig: Rig, tmp_path: Path) -> None:
-    rig._stop()
-    shutil.copy(rig.views_path, tmp_path / "yesterday")
-    rig.restart()
-    rig.append("events", some_events(10, 5))
-    rig.step()
-    rig._stop()
-    for path in rig.views_path.parent.glob("views.sqlite*"):
-        path.unlink()
-    shutil.copy(tmp_path / "yesterday", rig.views_path)
-    with pytest.raises(DamagedError, match="its views are at epoch 1, behind its state at epoch 2"):
-        rig.restart()
-
-
-def test_views_ahead_of_the_state_are_told_and_not_taken_for_published(rig: Rig, spark: SparkSession) -> None:
-    """As where the folder of the epochs was restored from a copy, and the views were not."""
-    epochs = rig.views_path.parent / "epochs"
-    before = {path.name for path in epochs.iterdir()}
+def test_epochs_that_were_lost_are_run_again_and_the_views_with_them(rig: Rig) -> None:
+    """As where the folder of the epochs was restored from a copy: what is read is what it says."""
+    epochs = rig.directory / "epochs"
+    before = {path.name: path.read_bytes() for path in epochs.iterdir()}
     for start in (10, 20):
         rig.append("events", some_events(start, 10))
         rig.step()
+    rig._stop()
     for path in epochs.iterdir():
-        if path.name not in before:
-            path.unlink()
-    with pytest.raises(DamagedError, match="its views are at epoch 3, ahead of its state at epoch 1"):
-        rig.restart()
-    with another_instance(rig, spark, rebuild=True) as instance:
-        run_out(instance.step)
+        path.unlink()
+    for name, content in before.items():
+        (epochs / name).write_bytes(content)
+    assert rig.query("select sum(events) as n from totals") == [{"n": 10}]
+    rig.restart()
+    rig.run()
     assert rig.query("select sum(events) as n from totals") == [{"n": 30}]
-
-
-# -- state ------------------------------------------------------------------------------------------------------------
 
 
 def moved_app(rig: Rig, folder: Path, spark: SparkSession) -> Rig:
     """The same app elsewhere: Spark's processes, which keep files open, have not seen its files yet."""
     rig._stop()
-    shutil.copytree(rig.views_path.parents[2], folder)
+    shutil.copytree(rig.log.path, folder)
     return Rig(shop(), folder=folder, spark=spark)
 
 
-def state_of_epoch(rig: Rig, epoch: int) -> set[Path]:
-    return set((rig.views_path.parent / "state").glob(f"*/*/{epoch:012d}-*.arrow"))
+def files_of_epoch(rig: Rig, epoch: int) -> set[Path]:
+    return {path for kind in ("state", "views") for path in rig.directory.glob(f"{kind}/*/*/{epoch:012d}-*.arrow")}
 
 
-def state_run(rig: Rig, state: str = "aggregate-*") -> Path:
-    return min((rig.views_path.parent / "state").glob(f"{state}/*/*.arrow"))
+def run_file(rig: Rig, folder: str = "state/aggregate-*") -> Path:
+    commit = Ledger(rig.directory).last_commit()
+    assert commit is not None
+    return min(path for path in rig.directory.glob(f"{folder}/*/*.arrow") if _name(rig, path) in commit.paths())
 
 
+def _name(rig: Rig, path: Path) -> str:
+    return path.relative_to(rig.directory).as_posix()
+
+
+@pytest.mark.parametrize("folder", ["state/aggregate-*", "views/totals"])
 @pytest.mark.parametrize("harm", ["flipped", "truncated", "missing"])
-def test_a_damaged_state_file_is_named_and_everything_built_again_on_request(
-    rig: Rig, spark: SparkSession, tmp_path: Path, harm: str
+def test_a_damaged_run_of_a_state_or_a_view_is_named_and_everything_built_again_on_request(
+    rig: Rig, spark: SparkSession, tmp_path: Path, harm: str, folder: str
 ) -> None:
     with moved_app(rig, tmp_path / "log", spark) as moved:
-        path = state_run(moved)
-        content = path.read_bytes()
-        if harm == "missing":
-            path.unlink()
-        else:
-            half = len(content) // 2
-            broken = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
-            path.write_bytes(broken if harm == "flipped" else content[:half])
+        for path in {run_file(moved, folder), *moved.directory.glob(f"{folder}/*/*.arrow")}:
+            do_harm(path, harm)
         moved.append("events", some_events(10, 6, 70))
         with pytest.raises(DamagedError) as refused:
             moved.step()
-        assert path.name in refused.value.message
+        assert f"/{folder[:6]}" in refused.value.message
+        assert "000000000001-" in refused.value.message
         assert "--rebuild" in str(refused.value.hint)
         assert moved.rows("shop.dead") == []
-        _rebuild(moved, spark)
+        _rebuild(moved, spark, readable=not folder.startswith("views"))
 
 
-def _rebuild(rig: Rig, spark: SparkSession) -> None:
-    """With small epochs; readers see the old views until the new ones are complete."""
+def do_harm(path: Path, harm: str) -> None:
+    content = path.read_bytes()
+    half = len(content) // 2
+    if harm == "missing":
+        path.unlink()
+    elif harm == "flipped":
+        path.write_bytes(content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :])
+    else:
+        path.write_bytes(content[:half])
+
+
+def _rebuild(rig: Rig, spark: SparkSession, *, readable: bool) -> None:
+    """With small epochs; readers see the old views until the new ones are complete, if these are undamaged."""
     small = type(TWO)(state_partitions=2, max_rows=4)
     with another_instance(rig, spark, shop(small), rebuild=True) as instance:
         counts = []
         while (done := instance.step()) is not None:
-            counts.append((done.building, *rig.query("select sum(events) as n from totals")[0].values()))
-        assert len(counts) > 3
-        assert counts[:2] == [(True, 10), (True, 10)]
-        assert {shown for building, shown in counts if building} == {10}
+            if readable or not done.building:
+                counts.append((done.building, *rig.query("select sum(events) as n from totals")[0].values()))
+        if readable:
+            assert len(counts) > 3
+            assert counts[:2] == [(True, 10), (True, 10)]
+        assert {shown for building, shown in counts if building} <= {10}
         assert counts[-1] == (False, 16)
         rig.advance("10 minutes")
         run_out(instance.step)
@@ -285,7 +273,7 @@ def _rebuild(rig: Rig, spark: SparkSession) -> None:
 
 def test_a_state_that_cannot_be_written_is_waited_for(rig: Rig) -> None:
     """A file in the place of a folder: what the operating system says of it stands for all that it may say."""
-    folder = state_run(rig).parent
+    folder = run_file(rig).parent
     hidden = folder.with_name("hidden")
     folder.rename(hidden)
     folder.touch()
@@ -307,7 +295,7 @@ def test_a_damaged_document_is_named(rig: Rig, document: str) -> None:
     rig.crash_at("plan")
     with pytest.raises(Crash):
         rig.step()
-    path = rig.views_path.parent / document
+    path = rig.directory / document
     path.write_bytes(path.read_bytes()[:-20])
 
     def goes_on() -> None:
@@ -347,9 +335,9 @@ def test_an_error_of_spark_shows_no_stack_of_java(rig: Rig, monkeypatch: pytest.
 
     rig.append("events", some_events(10, 5))
     assert rig._instance is not None
-    monkeypatch.setattr(rig._instance._app.main.engine, "run", fails)
-    monkeypatch.setattr(rig._instance._app.main.engine, "failing", lambda work: [])
-    monkeypatch.setattr(rig._instance._app.main.engine, "failing_output", lambda work: None)
+    monkeypatch.setattr(rig._instance._app.live.engine, "run", fails)
+    monkeypatch.setattr(rig._instance._app.live.engine, "failing", lambda work: [])
+    monkeypatch.setattr(rig._instance._app.live.engine, "failing_output", lambda work: None)
     with pytest.raises(PenstockError) as refused:
         rig.step()
     assert refused.value.message == "app 'shop', epoch 2: [SOME_ERROR] Something is wrong."

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from penstock.engine import loop
-from penstock.engine.loop import Listener, patiently
+from penstock.engine.loop import Listener, retry_while_unavailable
 from penstock.engine.run.failures import SparkLostError
 from penstock.errors import FencedError, PenstockError, UnavailableError
 
@@ -32,19 +32,19 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_available_is_tried_again_and_told() -> None:
     heard: list[UnavailableError] = []
-    assert patiently(Sometimes(3), threading.Event(), heard.append) == "done"
+    assert retry_while_unavailable(Sometimes(3), threading.Event(), heard.append) == "done"
     assert [error.message for error in heard] == ["the disk is full"] * 3
 
 
 def test_after_too_long_the_error_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "MOST_SECONDS", -1.0)
     with pytest.raises(UnavailableError, match="the disk is full"):
-        patiently(Sometimes(1), threading.Event(), lambda error: None)
+        retry_while_unavailable(Sometimes(1), threading.Event(), lambda error: None)
 
 
 def test_who_waits_can_be_stopped() -> None:
     stop = threading.Event()
-    assert patiently(Sometimes(1_000), stop, lambda error: stop.set()) is None
+    assert retry_while_unavailable(Sometimes(1_000), stop, lambda error: stop.set()) is None
 
 
 def test_other_errors_are_not_waited_for() -> None:
@@ -52,7 +52,7 @@ def test_other_errors_are_not_waited_for() -> None:
         raise FencedError("replaced")
 
     with pytest.raises(FencedError):
-        patiently(fenced, threading.Event(), lambda error: None)
+        retry_while_unavailable(fenced, threading.Event(), lambda error: None)
 
 
 def test_what_spark_loses_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

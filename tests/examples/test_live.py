@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.derive.place import store_path
-from penstock.derive.query import query
+from penstock.derive.views import query
+from penstock.paths import app_directory
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "live.py"
 
@@ -25,7 +25,6 @@ def test_the_views_follow_the_orders_and_equal_the_log(tmp_path: Path) -> None:
     assert shown.stderr == ""
     found = re.search(r"Verified: ([\d,]+) orders in the log and in the views", shown.stdout)
     assert found, shown.stdout
-    with query(store_path(tmp_path / "shop", "shop"), "select sum(orders) from revenue") as answer:
-        ((in_windows,),) = answer
+    ((in_windows,),) = query(app_directory(tmp_path / "shop", "shop"), "select sum(orders) from revenue")
     # The last window is still open.
     assert 0 < in_windows <= int(found[1].replace(",", ""))  # type: ignore[operator]

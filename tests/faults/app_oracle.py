@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from penstock.derive.query import query
-from penstock.derive.status import views as statuses
+from penstock.derive.views import query
+from penstock.engine.ledger.ledger import Ledger
 from penstock.log import Log, Topic
 
 EXPECTED = {
@@ -34,13 +34,13 @@ WRITTEN = {
 }
 
 
-def views_of(root: Path) -> Path:
-    return root / "apps" / "shop" / "views.sqlite"
+def directory_of(root: Path) -> Path:
+    """The folder of the app."""
+    return root / "apps" / "shop"
 
 
 def shown(root: Path, sql: str) -> list[tuple[Any, ...]]:
-    with query(views_of(root), sql) as answer:
-        return sorted(tuple(row) for row in answer)
+    return sorted(tuple(row.values()) for row in query(directory_of(root), sql, ()).rows())
 
 
 def assert_right(root: Path) -> None:
@@ -66,12 +66,15 @@ def assert_right(root: Path) -> None:
     assert len(set(dead)) == len(dead) == ahead
     lates = late.column("id").to_pylist()
     assert len(set(lates)) == len(lates)
-    for status in statuses(views_of(root)):
-        books = {name: status.facts[name] for name in ("came", "counted", "late", "dead", "filtered")}
-        aside = {"late": late.num_rows if status.name == "strict" else 0, "dead": ahead}
-        filtered = small if status.name == "large" else 0
+    last = Ledger(directory_of(root)).last_commit()
+    assert last is not None
+    for name in last.views:
+        account = last.live.accounts[name]
+        aside = {"late": late.num_rows if name == "strict" else 0, "dead": ahead}
+        filtered = small if name == "large" else 0
         counted = events.num_rows - aside["late"] - ahead - filtered
-        assert books == {"came": events.num_rows, "counted": counted, "filtered": filtered, **aside}, status.name
+        expected = {"came": events.num_rows, "counted": counted, "filtered": filtered, **aside}
+        assert {what: getattr(account, what) for what in expected} == expected, name
 
 
 def _rows_in(topic: Topic) -> list[tuple[Any, ...]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.log import Log, TopicSettings
-from tests.faults.app_oracle import assert_right, views_of
+from tests.faults.app_oracle import assert_right, directory_of
 from tests.faults.app_processes import PROGRAM, SCHEMA, RunningApp, command, look, produce, run_once
-from tests.faults.processes import Nursery
+from tests.faults.processes import Child, Nursery
 
 
 @pytest.fixture
@@ -23,18 +23,19 @@ def program(tmp_path: Path, root: Path) -> Path:
     return path
 
 
-def killed_again_and_again(nursery: Nursery, program: Path, root: Path, rounds: int) -> None:
+def killed_again_and_again(nursery: Nursery, program: Path, root: Path, rounds: int, readers: int = 1) -> None:
     producers = [
         nursery.start(produce, root=root, name=f"producer-{number}", first=number * 1_000_000_000, pause=0.1)
         for number in range(2)
     ]
-    reader = None
+    looking: list[Child] = []
     for number in range(rounds):
         app = RunningApp(program, root)
         try:
             app.wait_for_epochs(random.randrange(1, 4))
-            reader = reader or nursery.start(look, views=views_of(root))
-            reader.hear("looked")
+            looking = looking or [nursery.start(look, directory=directory_of(root)) for _ in range(readers)]
+            for reader in looking:
+                reader.hear("looked")
             app.kill_within(2.0)
         finally:
             app.kill()
@@ -44,8 +45,8 @@ def killed_again_and_again(nursery: Nursery, program: Path, root: Path, rounds: 
         producer.say("stop")
         producer.finish()
     run_once(program, root)
-    assert reader is not None
-    assert reader.alive, reader.all_told("failed")
+    for reader in looking:
+        assert reader.alive, reader.all_told("failed")
 
 
 def test_a_killed_app_loses_nothing_and_counts_nothing_twice(nursery: Nursery, program: Path, root: Path) -> None:
@@ -59,3 +60,10 @@ def test_the_same_for_many_rounds(nursery: Nursery, program: Path, root: Path) -
     killed_again_and_again(nursery, program, root, rounds=15)
     assert_right(root)
     command("verify", "--log", root)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_many_readers_see_the_views_of_one_epoch_at_a_time(nursery: Nursery, program: Path, root: Path) -> None:
+    killed_again_and_again(nursery, program, root, rounds=3, readers=20)
+    assert_right(root)

@@ -28,7 +28,7 @@ def test_equal_nodes_are_one_wherever_they_were_declared() -> None:
     assert (one.node, fingerprint(one.node)) == (other.node, fingerprint(other.node))
     assert one.node.place != other.node.place
     assert orders.where("a > 2").node != one.node
-    app.view("both", one.union(other))
+    app.view("united", one.union(other))
     assert len(list(nodes(app.plan))) == 3
 
 

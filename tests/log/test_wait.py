@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.log import wait
-from penstock.log.wait import Watch
+from penstock.log.wait import IN_MOVED_TO, Watch
 
 
 @pytest.fixture(params=["inotify", "looking"])
 def watch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     if request.param == "looking":
-        monkeypatch.setattr(wait, "_inotify", lambda paths: None)
+        monkeypatch.setattr(wait, "_inotify", lambda paths, events: None)
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(b"before")
     return Watch([tmp_path / "one", tmp_path / "two"])
@@ -33,4 +33,19 @@ def test_each_change_wakes_once(watch: Watch, tmp_path: Path) -> None:
         (tmp_path / "one").write_bytes(content)
         assert watch.wait(10)
         assert not watch.wait(0.0)
+    watch.close()
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_a_file_that_is_put_in_place_wakes_who_watches_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looking: bool
+) -> None:
+    if looking:
+        monkeypatch.setattr(wait, "_inotify", lambda paths, events: None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "draft").write_bytes(b"whole")
+    watch = Watch([tmp_path / "folder"], events=IN_MOVED_TO)
+    (tmp_path / "draft").rename(tmp_path / "folder" / "file")
+    assert watch.wait(10)
+    assert not watch.wait(0.01)
     watch.close()

@@ -11,7 +11,7 @@ from penstock.cli.savepoint.opened import SavepointName, described, now, opened_
 @command
 def create(name: SavepointName, app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """Keep an app as it is: its state, its position in the log and its views, at one epoch. It may be running.
-    Files of state are not copied, but kept from now on."""
+    Files are not copied, but kept from now on."""
     with open_log(log):
         ledger = opened_ledger(log, app)
         made = savepoints_of(ledger).create(name, created=now())

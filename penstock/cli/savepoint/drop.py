@@ -7,7 +7,7 @@ import typer
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, Yes, open_log
 from penstock.cli.output import counted, print_json, say
-from penstock.cli.savepoint.opened import SavepointName, opened_ledger, savepoints_of
+from penstock.cli.savepoint.opened import SavepointName, now, opened_ledger, savepoints_of
 
 
 @command
@@ -26,7 +26,7 @@ def drop(
         if not yes:
             typer.confirm(f"Drop savepoint '{name}' of app '{ledger.app}'?", abort=True, err=True)
         savepoints_of(ledger).drop(name)
-        removed = Garbage(ledger).sweep()
+        removed = Garbage(ledger).sweep(now())
     if as_json:
         print_json({"app": ledger.app, "savepoint": name, "dropped": True, "files_removed": removed.files})
     else:

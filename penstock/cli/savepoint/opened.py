@@ -17,17 +17,16 @@ SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of 
 
 def opened_ledger(log: Path, app: str | None) -> Ledger:
     """The ledger of the app that was named, or of the only one."""
-    from penstock.derive.place import app_directory, chosen_app
     from penstock.engine.ledger.ledger import Ledger
+    from penstock.paths import app_directory, chosen_app
 
     return Ledger(app_directory(log, chosen_app(log, app)))
 
 
 def savepoints_of(ledger: Ledger) -> Savepoints:
     from penstock.engine.ledger.savepoints import Savepoints
-    from penstock.engine.ledger.view_copies import StoredViews
 
-    return Savepoints(ledger, StoredViews(ledger.directory, ledger.app))
+    return Savepoints(ledger)
 
 
 def described(savepoint: Savepoint) -> dict[str, object]:
@@ -40,13 +39,13 @@ def described(savepoint: Savepoint) -> dict[str, object]:
         "epoch": savepoint.commit.epoch,
         "files": len(list(savepoint.commit.runs())),
         "bytes": size_of(savepoint),
-        "views": savepoint.views is not None,
+        "views": sorted(savepoint.commit.views),
     }
 
 
 def size_of(savepoint: Savepoint) -> int:
     """Of all files it needs, those it shares with others too."""
-    return sum(run.bytes for run in savepoint.commit.runs()) + (savepoint.views.bytes if savepoint.views else 0)
+    return sum(run.bytes for run in savepoint.commit.runs())
 
 
 def now() -> int:

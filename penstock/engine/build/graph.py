@@ -32,6 +32,8 @@ OFFSET = "_offset"
 ORIGIN = (PARTITION, OFFSET)
 # The state partition that a row belongs to, by the columns that brought it where it is.
 SHARE = "_share"
+# The partition that a row is in, while it goes through an exchange.
+_AT = "_at"
 # Makes the second hash of a key another function of it than the first.
 SALT = 7
 # So many columns have their marks in one number.
@@ -120,7 +122,12 @@ class Graph:
         keeps both above: Spark moves nothing across one that could change from row to row, and it names every column.
         """
         nulls = (F.col(quoted(name)).isNull() for name in rows.columns)
-        return self.spread(rows).where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
+        return self._exchanged(rows).where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
+
+    def _exchanged(self, rows: DataFrame) -> DataFrame:
+        """Rows through an exchange that leaves them in their partition: a view may count on where they are."""
+        numbered = rows.withColumn(_AT, F.pmod(F.spark_partition_id(), F.lit(self.partitions)))
+        return numbered.repartitionById(self.partitions, F.col(_AT)).drop(_AT)
 
     def spread(self, rows: DataFrame) -> DataFrame:
         """Rows in as many partitions as states have, by nothing that anybody would look for."""

@@ -122,16 +122,20 @@ def _forgets_by_time(node: flow.Node) -> bool:
 
 
 def upserted(plan: flow.Plan) -> frozenset[flow.Node]:
-    """Nodes whose changes go to outputs only, with the key: there a new row replaces the old one by itself."""
-    ends = {one.node for one in plan.outputs}
+    """Nodes whose changes go to sinks only, with the key: there a new row replaces the old one by itself.
+
+    Views do so too, but whoever follows their changes is told which rows went.
+    """
+    viewed = {view.node for view in plan.views}
+    ends = {output.node for output in plan.outputs if not isinstance(output, flow.View)}
     readers: dict[flow.Node, list[flow.Node]] = {}
     for node in flow.nodes(plan):
         for one in flow.inputs(node):
             readers.setdefault(one, []).append(node)
 
     def only_outputs(node: flow.Node) -> bool:
-        """Whether everything behind the node is a selection that ends in an output, and keeps the key."""
-        if node.shape.key is None or (node not in ends and node not in readers):
+        """Whether everything behind the node is a selection that ends in a sink, and keeps the key."""
+        if node.shape.key is None or node in viewed or (node not in ends and node not in readers):
             return False
         return all(isinstance(one, flow.Select) and only_outputs(one) for one in readers.get(node, []))
 

@@ -20,7 +20,7 @@ from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import hashes_of
 from penstock.engine.operators.windows import group_order
-from penstock.engine.run.tasks import InArrow, Kept, collected, pieces
+from penstock.engine.run.tasks import InArrow, OpenState, collected, pieces
 from penstock.flow.expressions import Call
 from penstock.log.files import disk_errors
 
@@ -88,7 +88,7 @@ def _looking(operator: Accumulate, given: pa.Schema, sketches: tuple[str, ...]) 
         with plain_errors(), disk_errors(f"state {operator.state}"):
             changes = collected(batches, given)
             # The operator, which may run in another process, has the files open under a name of its own.
-            arrangement = Kept(operator, without(given, SHARE), reader="sketches").arrangement
+            arrangement = OpenState(operator, without(given, SHARE), reader="sketches").arrangement
             order, (_, second) = group_order(operator.window, changes), hashes_of(changes)
             old, there = arrangement.look_up(order, second)
             at = pa.array(np.cumsum(there) - 1, mask=~there)

@@ -1,6 +1,8 @@
 """The options of `format("penstock")`, read once and checked before anything runs.
 
 log                the folder of the log; default: the environment variable PENSTOCK_LOG
+view               reads a view instead of a topic: its name; then `path` may name the log, and load() too
+app                with `view`: the app whose view it is; default: the only one on the log
 topic              the topic, unless it is given to load(), save() or start()
 columns            reads: the columns to read, separated by commas; default: all
 metadata           reads: 'true' adds _partition, _offset, _append_time, _deleted (and _version on versioned topics),
@@ -27,6 +29,7 @@ from penstock.log.topic import Start
 PLACE = frozenset({"log", "topic", "path"})
 READ = PLACE | {"columns", "metadata", "from"}
 BATCH_READ = READ | {"until"}
+VIEW_READ = frozenset({"log", "path", "app", "view", "columns"})
 STREAM_READ = READ | {"maxRowsPerBatch", "maxBytesPerBatch"}
 BATCH_WRITE = PLACE
 STREAM_WRITE = PLACE | {"producer", "checkpointLocation", "queryName"}
@@ -53,14 +56,7 @@ class Options:
 
 def parse_options(given: Mapping[str, str], known: frozenset[str]) -> Options:
     """Check the options of one use, whose names are `known`. Spark gives names in lower case."""
-    names = {name.lower(): name for name in known}
-    for name in given:
-        if name.lower() not in names:
-            raise DeclarationError(
-                f"{WHERE}: there is no option '{name}' here",
-                hint=closest(name, sorted(known)) or f"there is {', '.join(sorted(known))}",
-            )
-    text = {names[name.lower()]: value for name, value in given.items()}
+    text = _known_options(given, known)
     return Options(
         log=_log(text),
         topic=_topic(text),
@@ -73,6 +69,41 @@ def parse_options(given: Mapping[str, str], known: frozenset[str]) -> Options:
         producer=text.get("producer"),
         checkpoint=text.get("checkpointLocation"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """The options of a read of a view."""
+
+    log: str
+    app: str | None
+    view: str
+    columns: tuple[str, ...] | None
+
+
+def names_a_view(given: Mapping[str, str]) -> bool:
+    return any(name.lower() == "view" for name in given)
+
+
+def parse_view_options(given: Mapping[str, str]) -> ViewOptions:
+    """Check the options of a read that names a view."""
+    text = _known_options(given, VIEW_READ)
+    log, path = text.get("log"), text.get("path")
+    if log and path and os.path.abspath(log) != os.path.abspath(path):
+        raise DeclarationError(f"{WHERE}: two logs are named; found '{log}' and '{path}'")
+    place = {"log": log or path or ""}
+    return ViewOptions(_log(place), text.get("app"), text["view"], _columns(text.get("columns")))
+
+
+def _known_options(given: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
+    names = {name.lower(): name for name in known}
+    for name in given:
+        if name.lower() not in names:
+            raise DeclarationError(
+                f"{WHERE}: there is no option '{name}' here",
+                hint=closest(name, sorted(known)) or f"there is {', '.join(sorted(known))}",
+            )
+    return {names[name.lower()]: value for name, value in given.items()}
 
 
 def _log(text: Mapping[str, str]) -> str:

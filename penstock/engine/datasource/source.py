@@ -1,4 +1,4 @@
-"""`format("penstock")`: a topic of a log as a Spark source and sink, for batches and for streams.
+"""`format("penstock")`: a topic of a log as a Spark source and sink, for batches and for streams; a view as a source.
 
 Spark calls these methods in Python processes of its own beside the driver, and pickles what they return into tasks.
 So nothing here holds an open file: everybody opens the log by its path (`source_topic`). A read runs through
@@ -16,10 +16,19 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.engine.datasource.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, parse_options
+from penstock.engine.datasource.options import (
+    BATCH_READ,
+    BATCH_WRITE,
+    STREAM_READ,
+    STREAM_WRITE,
+    names_a_view,
+    parse_options,
+    parse_view_options,
+)
 from penstock.engine.datasource.read import BatchReader, readable_schema
 from penstock.engine.datasource.stream import StreamReader
 from penstock.engine.datasource.topic import fresh_topic, plain_errors
+from penstock.engine.datasource.view import ViewBatchReader, readable_view
 from penstock.engine.datasource.write import BatchWriter, StreamWriter
 
 
@@ -33,12 +42,16 @@ class PenstockSource(DataSource):
     def schema(self) -> StructType:
         """The columns a read has if the user declares none. A user's own schema is a choice among them."""
         with plain_errors():
+            if names_a_view(self.options):
+                return from_arrow_schema(readable_view(parse_view_options(self.options)).schema)
             options = parse_options(self.options, BATCH_READ | STREAM_READ)
             with fresh_topic(options) as topic:
                 return from_arrow_schema(readable_schema(topic, options))
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | ViewBatchReader:
         with plain_errors():
+            if names_a_view(self.options):
+                return ViewBatchReader(parse_view_options(self.options), schema)
             return BatchReader(parse_options(self.options, BATCH_READ), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name

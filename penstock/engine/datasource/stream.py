@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from penstock.engine.datasource.options import Options
 from penstock.engine.datasource.read import chosen_schema, plan_splits, positions, read_split
 from penstock.engine.datasource.topic import fresh_topic, kept_topic, place_of, plain_errors
-from penstock.engine.plan.cut import admit
+from penstock.engine.plan.admission import admit
 
 Offsets = dict[str, int]
 """What Spark keeps in the checkpoint: for every partition, by its number as text, the offset of the next row."""

@@ -1,8 +1,7 @@
 """The ledger of an app: what each epoch reads and what it left, on disk before anybody relies on it.
 
-It lives in `<log>/apps/<app>/`, which may be shared storage, and knows nothing of Spark, cuts or views: what the engine
-adds is opaque JSON. The mechanism: one small file per plan and per commit, put in place as a whole under one lock,
-and the number of the instance that may do so.
+It lives in `<log>/apps/<app>/`, which may be shared storage, and knows nothing of Spark. The mechanism: one small file
+per plan and per commit, put in place as a whole under one lock, and the number of the instance that may do so.
 """
 
 from __future__ import annotations
@@ -12,30 +11,41 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from penstock.engine.ledger.codec import LEDGER_FORMAT, Record, UnfitError, decode, encode
 from penstock.engine.ledger.records import (
     STAGED_DIRECTORY,
     STATE_DIRECTORY,
+    VIEWS_DIRECTORY,
     Commit,
+    EpochChanges,
     EpochPlan,
+    RestorePlan,
     check_run_paths,
-    commit_content,
     numbered,
-    parse_commit,
-    parse_plan,
-    plan_content,
 )
 from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, UnknownOutcomeError
 from penstock.log.description import NAME_PATTERN, NAME_RULE
 from penstock.log.document import Content, load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors
 
-LEDGER_FORMAT = 2
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"
 LOCK_NAME = "lock"
 EPOCHS_DIRECTORY = "epochs"
 SAVEPOINTS_DIRECTORY = "savepoints"
+CHANGES_DIRECTORY = "changes"
 _EPOCH_NAME = re.compile(r"(\d{12})\.(plan|commit)\.json")
+_CHANGES_NAME = re.compile(r"(\d{12})\.json")
+DIRECTORIES = (
+    EPOCHS_DIRECTORY,
+    STATE_DIRECTORY,
+    VIEWS_DIRECTORY,
+    CHANGES_DIRECTORY,
+    STAGED_DIRECTORY,
+    SAVEPOINTS_DIRECTORY,
+)
+
+Plan = EpochPlan | RestorePlan
 
 
 class Ledger:
@@ -87,16 +97,15 @@ class Ledger:
     def commit_of(self, epoch: int) -> Commit | None:
         """The commit of an epoch; None if it is not committed, or so long ago that it was collected."""
         if self._newest is None or self._newest.epoch != epoch:
-            content = self._read(self.path_of(epoch, "commit"), f"commit of epoch {epoch}")
-            if content is None:
+            commit = self._read_record(Commit, self.path_of(epoch, "commit"), f"commit of epoch {epoch}")
+            if commit is None:
                 return None
-            commit = parse_commit(content)
             if self._newest is not None and epoch < self._newest.epoch:
                 return commit
             self._newest = commit
         return self._newest
 
-    def pending_plan(self) -> EpochPlan | None:
+    def pending_plan(self) -> Plan | None:
         """The plan that has no commit yet: it is to be run, as it is, before any other."""
         return self._plan_of(self.last_epoch() + 1)
 
@@ -113,6 +122,19 @@ class Ledger:
     def path_of(self, epoch: int, kind: str) -> Path:
         return self.directory / EPOCHS_DIRECTORY / f"{numbered(epoch)}.{kind}.json"
 
+    def changes_numbers(self) -> list[int]:
+        """The epochs whose changes are kept, in order; perhaps one more than is committed."""
+        with disk_errors(self._where):
+            found = [_CHANGES_NAME.fullmatch(name) for name in self.files.names(self.directory / CHANGES_DIRECTORY)]
+        return [int(match[1]) for match in found if match]
+
+    def changes_of(self, epoch: int) -> EpochChanges | None:
+        """What a committed epoch changed in the views; None if that is not kept, or no longer."""
+        return self._read_record(EpochChanges, self.changes_path(epoch), f"changes of epoch {epoch}")
+
+    def changes_path(self, epoch: int) -> Path:
+        return self.directory / CHANGES_DIRECTORY / f"{numbered(epoch)}.json"
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def take_over(self, token: int) -> None:
@@ -127,25 +149,26 @@ class Ledger:
                 self.files.sync_directory(self.directory)  # an attempt that failed may have left the name unsynced
             self._unsynced = True
 
-    def write_plan(self, plan: EpochPlan) -> None:
+    def write_plan(self, plan: Plan) -> None:
         """Store what the next epoch reads, before it runs. A second plan of the same epoch replaces the first."""
-        content = plan_content(plan)
+        content = encode(plan)
         with self._alone():
             self._refuse_replaced(plan.token)
             self._refuse_unless_next(plan.epoch)
-            if plan.restores is None:
+            if isinstance(plan, EpochPlan):
                 self._refuse_unfinished_restore(self._plan_of(plan.epoch))
             self._unsynced = True
             store_document(self.files, self.path_of(plan.epoch, "plan"), content)
             self._unsynced = False
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit, changes: EpochChanges | None = None) -> None:
         """Store what the planned epoch left: from now on it is done. A repeat by the same instance changes nothing.
 
-        After UnknownOutcomeError it may be called again, with the same commit.
+        `changes` are stored just before: they count once the commit is there, and a later attempt at the epoch replaces
+        them, also by none. After UnknownOutcomeError it may be called again, with the same commit.
         """
         check_run_paths(commit)
-        content = commit_content(commit)
+        content = encode(commit)
         with self._alone():
             self._refuse_replaced(commit.token)
             if commit.epoch == self.last_epoch():
@@ -153,8 +176,17 @@ class Ledger:
                 return
             self._refuse_unless_next(commit.epoch)
             self._refuse_unless_planned(commit)
+            self._store_changes(commit.epoch, changes)
             self._store_commit(self.path_of(commit.epoch, "commit"), content)
-            self._newest = parse_commit(content)
+            self._newest = commit
+
+    def _store_changes(self, epoch: int, changes: EpochChanges | None) -> None:
+        path = self.changes_path(epoch)
+        if changes is not None:
+            store_document(self.files, path, encode(changes))
+        elif self.files.exists(path):  # of an attempt that died before its commit
+            self.files.remove(path)
+            self.files.sync_directory(path.parent)
 
     def _store_commit(self, path: Path, content: Content) -> None:
         self._unsynced = True
@@ -206,7 +238,7 @@ class Ledger:
                 actual=commit.epoch,
                 hint="write the plan before the epoch runs",
             )
-        if plan.restores != commit.restored_from:
+        if (plan.restores if isinstance(plan, RestorePlan) else None) != commit.restored_from:
             self._refuse_unfinished_restore(plan)
             raise DeclarationError(f"{self._where}: epoch {commit.epoch} is no restore, by its plan")
 
@@ -220,8 +252,8 @@ class Ledger:
                 hint="read the last commit and go on from there",
             )
 
-    def _refuse_unfinished_restore(self, plan: EpochPlan | None) -> None:
-        if plan is not None and plan.restores is not None:
+    def _refuse_unfinished_restore(self, plan: Plan | None) -> None:
+        if isinstance(plan, RestorePlan):
             raise DeclarationError(
                 f"{self._where}: savepoint '{plan.restores}' is being restored as epoch {plan.epoch}, unfinished",
                 hint=f"start the app again, or: penstock savepoint restore {plan.restores} --app {self.app}",
@@ -239,9 +271,24 @@ class Ledger:
             lock.acquire()
             yield
 
-    def _plan_of(self, epoch: int) -> EpochPlan | None:
-        content = self._read(self.path_of(epoch, "plan"), f"plan of epoch {epoch}")
-        return None if content is None else parse_plan(content)
+    def _plan_of(self, epoch: int) -> Plan | None:
+        path, what = self.path_of(epoch, "plan"), f"plan of epoch {epoch}"
+        content = self._read(path, what)
+        if content is None:
+            return None
+        if "restores" in content:
+            return self._decoded(RestorePlan, content, path, what)
+        return self._decoded(EpochPlan, content, path, what)
+
+    def _read_record(self, kind: type[Record], path: Path, what: str) -> Record | None:
+        content = self._read(path, what)
+        return None if content is None else self._decoded(kind, content, path, what)
+
+    def _decoded(self, kind: type[Record], content: Content, path: Path, what: str) -> Record:
+        try:
+            return decode(kind, content)
+        except UnfitError as error:
+            raise DamagedError(f"{path}: this is not the {what}; {error}", hint=_repair(path)) from None
 
     def _read(self, path: Path, what: str) -> Content | None:
         """The content of one file; None if it is not there."""
@@ -267,7 +314,7 @@ def open_ledger(
         with closing(files.lock(directory / LOCK_NAME)) as lock:
             lock.acquire()
             if not files.exists(directory / APP_NAME):
-                for name in (EPOCHS_DIRECTORY, STATE_DIRECTORY, STAGED_DIRECTORY, SAVEPOINTS_DIRECTORY):
+                for name in DIRECTORIES:
                     files.make_directory(directory / name)
                 content = {"ledger": LEDGER_FORMAT, "app": app, "state_partitions": state_partitions}
                 store_document(files, directory / APP_NAME, {**content, "created": created})
@@ -282,7 +329,10 @@ def open_ledger(
 
 def stored_state_partitions(directory: Path) -> int | None:
     """How many state partitions the app has, for good; None for an app that has not been started yet."""
-    return Ledger(directory).state_partitions if (directory / APP_NAME).exists() else None
+    if not (directory / APP_NAME).exists():
+        return None
+    # Folders of earlier formats have it too.
+    return int(load_document(Disk(), directory / APP_NAME, what="description of the app")["state_partitions"])
 
 
 def instance_name(app: str) -> str:
@@ -297,9 +347,12 @@ def check_app_name(app: str) -> None:
 
 def _refuse_other_format(directory: Path, version: object) -> None:
     if version != LEDGER_FORMAT:
+        older = isinstance(version, int) and version < LEDGER_FORMAT
         raise DeclarationError(
             f"{directory}: the app has format {version}; this version of Penstock reads format {LEDGER_FORMAT}",
-            hint="open it with the version of Penstock that wrote it",
+            hint="start the app with this version: it builds its views again from the log"
+            if older
+            else "open it with the version of Penstock that wrote it",
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.engine.plan.cut import Backlog, Cut, Ends, SourceCut, admit_all, backlogs
+from penstock.engine.plan.admission import Backlog, admit_all, backlogs
+from penstock.engine.plan.cut import Cut, Ends, SourceCut
 from penstock.engine.plan.observe import observe
 from penstock.engine.plan.watermark import SourceTime, advance
 from penstock.errors import RangeError
@@ -95,7 +96,7 @@ def next_cut(
     return Cut(before.epoch + 1, now, sources), reached
 
 
-def _admitted(inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings) -> dict[str, Ends]:
+def _admitted(inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings) -> Mapping[str, Ends]:
     ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
     held = {
         name: replace(found[name], ends=found[name].starts)
@@ -135,9 +136,7 @@ def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
     return replace(cut, time=replace(cut.time, watermark=min(cut.time.watermark, bound.time.watermark)))
 
 
-def _source_cut(
-    log: Log, one: Input, before: SourceCut, ends: dict[int, int], *, now: int, caught_up: bool
-) -> SourceCut:
+def _source_cut(log: Log, one: Input, before: SourceCut, ends: Ends, *, now: int, caught_up: bool) -> SourceCut:
     time = None
     if one.timing is not None:
         seen = observe(one.topic, before.ends, ends, one.timing)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.flow.plan import Timing
 from penstock.log.frame import NO_TIME
@@ -43,18 +42,6 @@ class SourceTime:
     watermark: int = NO_TIME
     producers: Mapping[int, Clock] = field(default_factory=dict)
     quiet_until: int = NO_TIME
-
-    def to_document(self) -> dict[str, Any]:
-        producers = {
-            str(producer): [clock.max_time, clock.last_append, clock.promise]
-            for producer, clock in sorted(self.producers.items())
-        }
-        return {"watermark": self.watermark, "quiet_until": self.quiet_until, "producers": producers}
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> SourceTime:
-        producers = {int(producer): Clock(*times) for producer, times in document["producers"].items()}
-        return SourceTime(document["watermark"], producers, document["quiet_until"])
 
 
 def advance(

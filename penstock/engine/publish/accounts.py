@@ -8,8 +8,9 @@ before, those do not count again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from penstock.engine.ledger.records import Account
 from penstock.errors import PenstockError
 from penstock.flow import plan as flow
 
@@ -17,24 +18,6 @@ Counts = Mapping[str, Mapping[str, int]]
 _STATEFUL = (flow.Distinct, flow.Latest, flow.Top, flow.Aggregate)
 StateNames = Mapping[tuple[flow.Node, int], str]
 """The state that a node keeps of an input, by the input's number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """`came` = `counted` + `late` + `dead` + `filtered`. `corrected`: final answers that were given again."""
-
-    came: int = 0
-    counted: int = 0
-    late: int = 0
-    dead: int = 0
-    filtered: int = 0
-    corrected: int = 0
-
-    def __add__(self, other: Account) -> Account:
-        return Account(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
-
-    def to_document(self) -> dict[str, int]:
-        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)

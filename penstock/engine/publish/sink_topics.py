@@ -1,48 +1,21 @@
-"""The topics that sinks write: made when they are missing, refused when they are not what a sink needs.
-
-A sink begins with an empty topic, and goes on with the topic it has written: so the topic is the answer, no more and no
-less.
-"""
+"""The topics that sinks write: made when they are missing, refused when their columns are not what a sink needs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.derive.topic_sinks import TopicSink
 from penstock.engine.ledger.ledger import Ledger, instance_name
-from penstock.engine.resume.versions import Ids, Written, record_of, source_names
+from penstock.engine.publish.topic_sinks import TopicSink
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.log import Log, TopicSettings
 from penstock.log.ddl import to_ddl
 from penstock.log.description import check_topic
 from penstock.log.schema import parse_schema
-from penstock.log.topic import Topic
 
 Schemas = Mapping[str, pa.Schema]
-
-
-def check_beginning(topics: Mapping[flow.Sink, Topic]) -> None:
-    """Refuse sinks that begin with a topic that has, or had, rows."""
-    for sink, topic in topics.items():
-        if any(topic.ends().values()):
-            raise DeclarationError(
-                f"{sink.place}: sink '{sink.name}': it is new or has changed, and topic '{sink.topic}' has rows",
-                hint=f"name another topic, or have it written again: penstock topic drop {sink.topic}",
-            )
-
-
-def check_going_on(log: Log, sinks: Collection[flow.Sink], written: Written) -> None:
-    """Refuse sinks whose topic is no longer the one that they have written."""
-    known = log.topics()
-    for sink in sinks:
-        if sink.topic not in known or log.topic(sink.topic).description.id != written[sink.name]["topic"]:
-            raise DeclarationError(
-                f"{sink.place}: sink '{sink.name}': topic '{sink.topic}', which it has written, was dropped",
-                hint="have it written again from the beginning: penstock run --rebuild",
-            )
 
 
 def check_columns(log: Log, plan: flow.Plan, schemas: Schemas) -> None:
@@ -82,19 +55,6 @@ def _time(sink: flow.Sink, schema: pa.Schema) -> str | None:
 def sinks_producer(ledger: Ledger) -> str:
     """The producer of an app's sinks, whose sequences are epochs. An app that is begun anew counts from 1 again."""
     return f"{instance_name(ledger.app)}.sinks.{ledger.created}"
-
-
-def sink_records(log: Log, plan: flow.Plan) -> Written:
-    """What is to be remembered of each sink of a plan, as it was declared, with the topics that are there."""
-    names = source_names(plan) | {sink.topic for sink in plan.sinks}
-    ids = {name: log.topic(name).description.id for name in names & set(log.topics())}
-    return {sink.name: record_of(sink, ids.get(sink.topic), ids) for sink in plan.sinks}
-
-
-def ids_of(log: Log, plan: flow.Plan, records: Written) -> Ids:
-    """The ids of all topics of a plan that are there."""
-    inputs = {name: log.topic(name).description.id for name in source_names(plan) & set(log.topics())}
-    return Ids(inputs, {name: one["topic"] for name, one in records.items()})
 
 
 def _settings(sink: flow.Sink) -> TopicSettings:

@@ -1,134 +1,122 @@
-"""A running app between two epochs: where its lines are, and what of the program before is still there."""
+"""A running app between two epochs: where its tracks are, and what of the program before is still there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from penstock.derive.store import ViewStore
-from penstock.derive.topic_sinks import TopicSinks
+from penstock.contracts import KeepsTables, Target, TargetStatus
 from penstock.engine.ledger.ledger import Ledger
-from penstock.engine.ledger.records import States
+from penstock.engine.ledger.records import BackfillRecord, Commit, EpochPlan, ReplacedOutputs, TrackName, Versions
 from penstock.engine.plan.cut import Cut
-from penstock.engine.publish.accounts import Account
-from penstock.engine.resume.track import Line
-from penstock.engine.resume.versions import Ids, Versions, Written, complete_sinks
+from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.resume.decide import DeclaredSink, Offsets, TopicFound, Written
+from penstock.engine.resume.track import Track
+from penstock.flow import plan as flow
 from penstock.log.producer import Producer
 
-# How the states of views that are being built stand beside those of the others in a commit.
-BUILDING = "+"
+NOTHING_REPLACED = ReplacedOutputs()
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What readers still see of the program before, and what it needs to go on, should that program come back."""
-
-    outputs: Versions = field(default_factory=dict)
-    states: States = field(default_factory=dict)
-    accounts: Mapping[str, Account] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running app between two epochs. `building` is the line of outputs that are built again, if there are such."""
+class AppState:
+    """A running app between two epochs. `backfill` is the track of outputs that are being built, if there are such."""
 
     ledger: Ledger
-    store: ViewStore
     producer: Producer
     sinks: TopicSinks
-    records: Written  # of all sinks, should they have written everything
-    whole: Line  # what the app is when nothing is being built; its cut and states count only then
-    main: Line
-    building: Line | None
-    carried: Carried
+    targets: Mapping[str, Target]  # by their URLs
+    declared_sinks: Mapping[str, DeclaredSink]
+    whole: Track  # what the app is when nothing is being built; its cut and states count only then
+    live: Track
+    backfill: Track | None
+    replaced: ReplacedOutputs
     versions: Versions
-    origins: Mapping[str, Any]
+    origins: Mapping[str, Offsets]
     epoch: int  # the last that is committed
-    published: int  # the last that the views hold: this one or the next
-    written: Written = field(default_factory=dict)  # beside what the sinks of the main line have written
+    muted: frozenset[str] = frozenset()  # sinks that are built without writing: their topics have everything
+    written: Written = field(default_factory=dict)  # sinks that have everything, beside those of the live track
 
     @property
     def token(self) -> int:
         return self.producer.epoch
 
-    @property
-    def seen(self) -> int:
-        """The last epoch of which anybody can have seen something, in the views or in the topics of sinks."""
-        return max(self.published, self.sinks.last_epoch())
+    def track(self, name: TrackName) -> Track:
+        track = self.backfill if name == "backfill" else self.live
+        assert track is not None
+        return track
+
+    def versions_of(self, track: Track) -> Versions:
+        return {output.name: self.versions[output.name] for output in track.plan.outputs}
+
+    def topics_of(self, track: Track) -> Mapping[str, str]:
+        """The ids of the topics that the sinks of a track write."""
+        ids = {sink.name: self.declared_sinks[sink.name].record.topic for sink in track.plan.sinks}
+        return {name: id_ for name, id_ in ids.items() if id_ is not None}
+
+    def writing_sinks(self, track: Track) -> list[flow.Sink]:
+        """The sinks of a track that write what it gives."""
+        muted = self.muted if track is self.backfill else frozenset()
+        return [sink for sink in track.plan.sinks if sink.name not in muted]
 
     @property
-    def built(self) -> tuple[str, ...]:
-        """The views and sinks that are being built."""
-        return () if self.building is None else tuple(one.name for one in self.building.plan.outputs)
+    def published(self) -> int:
+        """The last epoch of which sinks and targets have anything."""
+        return max(self.sinks.last_epoch(), *(one.epoch for one in self.targets_found().values()), 0)
 
-    @property
-    def silent(self) -> frozenset[str]:
-        """Sinks that are being built only to have their state: their topics hold what they would write."""
-        return frozenset(complete_sinks(self.written, self.records) & set(self.built))
+    def targets_found(self) -> dict[str, TargetStatus]:
+        return {url: one.status() for url, one in self.targets.items() if isinstance(one, KeepsTables)}
 
-    @property
-    def ids(self) -> Ids:
-        inputs = {name: one.topic.description.id for name, one in self.whole.inputs.items()}
-        return Ids(inputs, {name: one["topic"] for name, one in self.records.items()})
+    def topics_found(self) -> dict[str, TopicFound]:
+        """The topics that the app reads, as they are now."""
+        inputs = {name: one.topic for name, one in self.whole.inputs.items()}
+        return {name: TopicFound(one.description.id, one.starts(), one.ends()) for name, one in inputs.items()}
 
-    def topics_of(self, line: Line) -> Mapping[str, str]:
-        """The ids of the topics that the sinks of a line write."""
-        return {sink.name: self.records[sink.name]["topic"] for sink in line.plan.sinks}
-
-    def versions_of(self, line: Line) -> Versions:
-        return {one.name: self.versions[one.name] for one in line.plan.outputs}
-
-    def moved(self, line: Line, *, building: bool) -> Started:
-        """The app after an epoch of one of its lines. What has been built up to the main line becomes part of it."""
-        after = replace(self, epoch=line.cut.epoch, published=line.cut.epoch)
-        if self.building is None:
-            return replace(after, main=line, whole=line, carried=Carried(), written={})
-        if not building:  # the others have moved on, so what is carried is of no use any more
-            silent = {name: self.written[name] for name in self.silent}
-            return replace(after, main=line, carried=Carried(), written=silent)
-        if not has_arrived(line.cut, self.main.cut):
-            return replace(after, building=line)
-        sources = {**self.main.cut.sources, **line.cut.sources}
+    def after(self, plan: EpochPlan, track: Track) -> AppState:
+        """The app after an epoch of one of its tracks. A backfill that has arrived becomes part of the live track."""
+        after = replace(self, epoch=plan.epoch)
+        if self.backfill is None:
+            return replace(after, live=track, whole=track, replaced=NOTHING_REPLACED, written={})
+        if plan.track == "live":  # what was replaced has not moved with it, and is of no use any more
+            muted = {name: self.written[name] for name in self.muted}
+            return replace(after, live=track, replaced=NOTHING_REPLACED, written=muted)
+        if not has_arrived(track.cut, self.live.cut):
+            return replace(after, backfill=track)
+        sources = {**self.live.cut.sources, **track.cut.sources}
         joined = replace(
             self.whole,
-            cut=replace(line.cut, sources={name: sources[name] for name in self.whole.inputs}),
-            times={**line.times, **self.main.times},
-            states={**line.states, **self.main.states},
-            accounts={**line.accounts, **self.main.accounts},
+            cut=replace(track.cut, sources={name: sources[name] for name in self.whole.inputs}),
+            times={**track.times, **self.live.times},
+            states={**track.states, **self.live.states},
+            views={**track.views, **self.live.views},
+            accounts={**track.accounts, **self.live.accounts},
         )
-        return replace(after, main=joined, whole=joined, building=None, carried=Carried(), written={})
+        return replace(
+            after, live=joined, whole=joined, backfill=None, replaced=NOTHING_REPLACED, muted=frozenset(), written={}
+        )
 
-    def states(self) -> dict[str, Mapping[int, Any]]:
-        """All states that a commit names."""
-        states = {**self.carried.states, **self.main.states}
-        if self.building is not None:
-            states |= {f"{BUILDING}{name}": parts for name, parts in self.building.states.items()}
-        return states
-
-    def to_document(self) -> dict[str, Any]:
-        document = self.main.to_document()
-        document["accounts"] |= {name: one.to_document() for name, one in self.carried.accounts.items()}
-        return {
-            **document,
-            "outputs": {**self.carried.outputs, **self.versions_of(self.main)},
-            "written": {**self.written, **{sink.name: self.records[sink.name] for sink in self.main.plan.sinks}},
-            "origins": self.origins,
-            "building": None
-            if self.building is None
-            else {
-                **self.building.to_document(),
-                "outputs": self.versions_of(self.building),
-                "topics": self.topics_of(self.building),
-                "silent": sorted(self.silent),
-            },
-        }
+    def to_commit(self, committed_at: int) -> Commit:
+        backfill = None
+        if self.backfill is not None:
+            record = self.backfill.to_record(self.versions)
+            backfill = BackfillRecord(record, self.topics_of(self.backfill), tuple(sorted(self.muted)))
+        records = {sink.name: self.declared_sinks[sink.name].record for sink in self.live.plan.sinks}
+        return Commit(
+            self.epoch,
+            self.token,
+            committed_at,
+            self.live.to_record(self.versions),
+            backfill,
+            self.replaced,
+            {**self.written, **records},
+            self.origins,
+        )
 
 
-def has_arrived(cut: Cut, main: Cut) -> bool:
-    """Whether what is being built is where the others stand. A topic may have got its event time only now."""
+def has_arrived(cut: Cut, live: Cut) -> bool:
+    """Whether a backfill is where the live track is. A topic may have got its event time only now."""
     return all(
-        one.ends == there.ends and there.time in (None, one.time)
-        for name, one in cut.sources.items()
-        if (there := main.sources.get(name)) is not None
+        source.ends == there.ends and there.time in (None, source.time)
+        for name, source in cut.sources.items()
+        if (there := live.sources.get(name)) is not None
     )

@@ -1,49 +1,58 @@
-"""A line: some views of an app on their way along the log, with the cut and the states they have reached.
+"""A track: some outputs of an app on their way along the log, with the cut, the states and the views they have reached.
 
-An app has one line. While views that changed are built again, it has a second one for them, which starts at the
-beginning of the log and ends where the first one stands; then the two become one.
+An app has one, which is live. While outputs that changed are built again, it has a second one for the backfill, which
+starts at the beginning of the log and ends where the live one is; then the two become one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from penstock.engine.ledger.records import States
+import pyarrow as pa
+
+from penstock.engine.build.outputs import growth_of
+from penstock.engine.ledger.records import Account, States, StoredView, Times, TrackRecord, Versions
 from penstock.engine.plan.cut import Cut
-from penstock.engine.plan.next_cut import Input, Times, latest, together
-from penstock.engine.publish.accounts import Account, account, meters
-from penstock.engine.run.compiled import Engine, Ran
+from penstock.engine.plan.next_cut import Input, latest, together
+from penstock.engine.publish.accounts import account, meters
+from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
 from penstock.flow.timed import timed_sources
+from penstock.log.ddl import to_ddl
 from penstock.log.frame import NO_TIME
+from penstock.log.schema import parse_schema
 
 # Where any moment may be an end, silence makes an epoch this often, in microseconds.
 TICK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Where some views are: everything up to `cut` is in `states` and `accounts`, and it is as late as `times` say."""
+class Track:
+    """Where some outputs are: everything up to `cut` is in `states`, `views` and `accounts`; `times` are its clocks.
 
-    engine: Engine
+    `views` are the runs of each view.
+    """
+
+    engine: CompiledPlan
     plan: flow.Plan
     inputs: Mapping[str, Input]
     cut: Cut
     times: Times
     states: States
+    views: States
     accounts: Mapping[str, Account]
 
-    def moved(self, cut: Cut, times: Times, ran: Ran) -> Line:
-        """The line after an epoch."""
+    def after(self, cut: Cut, times: Times, ran: EpochResult) -> Track:
+        """The track after an epoch."""
         totals = {name: self.accounts.get(name, Account()) + one for name, one in self.epoch_accounts(ran).items()}
         # Of topics that are no longer read together the time is forgotten: it would stand still, and be wrong later on.
         groups = set(map(together, self.timed_groups()))
         kept = {group: one for group, one in self.times.items() if group in groups}
-        return replace(self, cut=cut, times={**kept, **times}, states=ran.states, accounts=totals)
+        clocks = {**kept, **times}
+        return replace(self, cut=cut, times=clocks, states=ran.states, views=ran.views, accounts=totals)
 
-    def epoch_accounts(self, ran: Ran) -> dict[str, Account]:
+    def epoch_accounts(self, ran: EpochResult) -> dict[str, Account]:
         """What became of the events of one epoch, by view and sink."""
         state_of = {
             (state.node, state.input): state.name
@@ -60,9 +69,6 @@ class Line:
         groups = {state.sources for state in self.engine.states().values()}
         return groups | {timed_sources(one.node) for one in self.plan.outputs}
 
-    def time_of_view(self, view: flow.View) -> int:
-        return latest(self.times, [timed_sources(view.node)])
-
     def closes_something(self, cut: Cut, times: Times) -> bool:
         """Whether a window may end because time has moved on, though nothing has come in."""
         for state in self.engine.states().values():
@@ -76,16 +82,27 @@ class Line:
         names = [one.name for one in self.plan.outputs if node in flow.upstream(one.node)]
         return ", ".join(names)
 
-    def to_document(self) -> dict[str, Any]:
-        return {
-            "cut": self.cut.to_document(),
-            "times": dict(self.times),
-            "accounts": {name: one.to_document() for name, one in self.accounts.items()},
-        }
+    def to_record(self, versions: Versions) -> TrackRecord:
+        schemas = self.engine.built().outputs if self.plan.outputs else {}
+        return TrackRecord(
+            self.cut,
+            self.times,
+            {output.name: versions[output.name] for output in self.plan.outputs},
+            self.states,
+            {view.name: self._stored_view(view, schemas[view.name], versions[view.name]) for view in self.plan.views},
+            self.accounts,
+        )
 
-
-def accounts_of(document: Mapping[str, Any]) -> dict[str, Account]:
-    return {name: Account(**one) for name, one in document["accounts"].items()}
+    def _stored_view(self, view: flow.View, schema: pa.Schema, version: str) -> StoredView:
+        shape, time = view.node.shape, latest(self.times, [timed_sources(view.node)])
+        return StoredView(
+            version,
+            to_ddl(parse_schema(schema)),
+            shape.key,
+            growth_of(shape),
+            self.views.get(view.name, {}),
+            None if time == NO_TIME else time,
+        )
 
 
 def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:

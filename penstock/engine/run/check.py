@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from penstock.engine.build.app import build
-from penstock.engine.run.compiled import Engine
+from penstock.engine.run.compiled import CompiledPlan
 from penstock.engine.run.failures import FAILURES, reason
 from penstock.errors import DeclarationError, PenstockError
 from penstock.flow import plan as flow
 
 
-def check_built(engine: Engine, session: SparkSession, plan: flow.Plan) -> None:
+def check_built(engine: CompiledPlan, session: SparkSession, plan: flow.Plan) -> None:
     """Refuse a plan that Spark cannot build, with the line of the user's program that is to blame."""
     if not plan.outputs:
         raise DeclarationError(

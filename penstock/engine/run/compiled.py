@@ -24,11 +24,11 @@ from penstock.engine.build.suspects import (
 )
 from penstock.engine.datasource.read import plan_splits
 from penstock.engine.datasource.topic import Place
-from penstock.engine.ledger.records import STAGED_DIRECTORY, States, numbered
+from penstock.engine.ledger.records import STAGED_DIRECTORY, Dead, Runs, States, Times, numbered
 from penstock.engine.plan.cut import Cut
-from penstock.engine.plan.next_cut import Input, Times, rows_in
-from penstock.engine.resume.versions import source_names
+from penstock.engine.plan.next_cut import Input, rows_in
 from penstock.engine.run.failures import FAILURES, is_about_a_row
+from penstock.engine.run.reports import ReportedOutputs
 from penstock.engine.run.tasks import PROPERTY
 from penstock.engine.spark import evaluated_in_place
 from penstock.engine.state.run import RunFile
@@ -39,24 +39,24 @@ from penstock.log.files import disk_errors
 # In epochs with fewer rows a Python task costs more than its rows do, so nothing is worked out twice.
 SMALL_ROWS = 200_000
 
-Dead = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""By topic, partition and offset (as JSON has them): why a row is left out."""
-
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What an epoch is to do: read the rows of a cut, without dead ones, on top of these states.
+class EpochInput:
+    """What an epoch is to do: read the rows of a cut, without dead ones, on top of these states and views.
 
-    `before` and `after` tell what time it is then, for what reads some topics together.
+    `before` and `after` tell what time it is then, for what reads some topics together. `keep_changes`: somebody may
+    follow the changes of the views.
     """
 
     epoch: int
     token: int
     cut: Cut
     states: States
+    views: States
     before: Times
     after: Times
     dead: Dead = field(default_factory=dict)
+    keep_changes: bool = False
 
     def time_before(self, state: StateOf) -> int:
         return state.time_at(self.before)
@@ -66,13 +66,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What an epoch's tasks have left: files with the outputs' changes and with dead rows, states, and counts."""
+class EpochResult:
+    """What an epoch's tasks have left: the runs of states and views, files for sinks and of dead rows, and counts.
 
-    staged: dict[str, list[Path]]
-    events: dict[str, int]
-    dead: list[Path]
+    `changes` are files with the changes of views, for those that have changed.
+    """
+
     states: dict[str, dict[int, tuple[RunFile, ...]]]
+    views: dict[str, dict[int, tuple[RunFile, ...]]]
+    changes: dict[str, tuple[RunFile, ...]]
+    staged: dict[str, list[Path]]
+    dead: list[Path]
+    events: dict[str, int]
     state_counts: dict[str, dict[str, int]]
     source_counts: dict[str, dict[str, int]]
 
@@ -86,7 +91,7 @@ class Home:
     partitions: int
 
 
-class Engine:
+class CompiledPlan:
     """A plan, built for Spark, that can be run for one epoch after the other. A plan without outputs does nothing."""
 
     def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
@@ -96,12 +101,12 @@ class Engine:
         self._home = home
         self._directory = home.directory
         self._partitions = home.partitions
-        self._sources = sorted(source_names(plan))
+        self._sources = sorted({one.name for one in flow.nodes(plan) if isinstance(one, flow.Topic | flow.Changelog)})
         self._built: dict[bool, Built] = {}
 
-    def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> Engine:
+    def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> CompiledPlan:
         """An engine for some of the views."""
-        return Engine(self._spark, plan, inputs, self._home)
+        return CompiledPlan(self._spark, plan, inputs, self._home)
 
     def built(self, *, small: bool = True) -> Built:
         """The plan for small epochs or for large ones; made when it is first needed."""
@@ -112,22 +117,22 @@ class Engine:
     def states(self) -> Mapping[str, StateOf]:
         return self.built().states if self._plan.outputs else {}
 
-    def run(self, work: Work) -> Ran:
+    def run(self, work: EpochInput) -> EpochResult:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
         if not self._plan.outputs:
-            return Ran({}, {}, [], {}, {}, {})
+            return EpochResult({}, {}, {}, {}, [], {}, {}, {})
         built = self.built(small=rows_in(work.cut) < SMALL_ROWS)
-        staging, staged = self._collected(built.epoch, work)
-        return self._gathered(built, staged, staging)
+        staging, reports = self._collected(built.epoch, work)
+        return self._gathered(built, work, reports.to_pylist(), staging)
 
-    def failing(self, work: Work) -> list[dict[str, Any]]:
+    def failing(self, work: EpochInput) -> list[dict[str, Any]]:
         """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
         graph = self._probing(work)
         frame = find_failing(graph, self._plan)
         with evaluated_in_place(self._spark):
             return [] if frame is None else self._found(frame, work)
 
-    def failing_output(self, work: Work) -> flow.Output | None:
+    def failing_output(self, work: EpochInput) -> flow.Output | None:
         """A view or sink that fails also when it is run without the others."""
         for one in self._plan.outputs:
             try:
@@ -138,7 +143,7 @@ class Engine:
                 return one
         return None
 
-    def late(self, work: Work, state: StateOf) -> list[dict[str, Any]]:
+    def late(self, work: EpochInput, state: StateOf) -> list[dict[str, Any]]:
         """The rows of an epoch that came too late for a state: `_topic`, `_partition`, `_offset`."""
         graph = self._probing(work)
         frame = find_late(graph, state, work.time_before(state))
@@ -148,7 +153,7 @@ class Engine:
             return list(self._searched(frame.groupBy().count(), work))
         return self._found(frame.select(*PLACE), work)
 
-    def _searched(self, count: DataFrame, work: Work) -> Iterator[dict[str, Any]]:
+    def _searched(self, count: DataFrame, work: EpochInput) -> Iterator[dict[str, Any]]:
         """The places of rows of which only the number can be told: by halving the range.
 
         The second half of a span has what the first half has not.
@@ -171,7 +176,7 @@ class Engine:
                     first = counted(topic, (number, start, middle))
                     spans += [((number, start, middle), first), ((number, middle, end), rows - first)]
 
-    def failing_in_functions(self, work: Work) -> tuple[list[dict[str, Any]], BaseException | None]:
+    def failing_in_functions(self, work: EpochInput) -> tuple[list[dict[str, Any]], BaseException | None]:
         """The rows of an epoch on which a user's function fails alone: `_topic`, `_partition`, `_offset`, `_error`.
 
         And why the search has ended early, if it has: functions that cannot be guarded fail as they always do.
@@ -188,12 +193,12 @@ class Engine:
             return found, error
         return found, None
 
-    def probes(self, work: Work) -> list[DataFrame]:
+    def probes(self, work: EpochInput) -> list[DataFrame]:
         """What evaluates all that may fail on a row, in vain: for `fails`."""
         return reached(self._probing(work), self._plan)
 
     def fails(
-        self, work: Work, probes: Sequence[DataFrame], topic: str, span: tuple[int, int, int]
+        self, work: EpochInput, probes: Sequence[DataFrame], topic: str, span: tuple[int, int, int]
     ) -> BaseException | None:
         """How a run without state fails over these rows alone (partition, start, end); None if it does not."""
         try:
@@ -203,7 +208,7 @@ class Engine:
             return error
         return None
 
-    def _probing(self, work: Work) -> Graph:
+    def _probing(self, work: EpochInput) -> Graph:
         return Graph(
             self._spark,
             self._partitions,
@@ -212,11 +217,11 @@ class Engine:
             upserted=frozenset(),
         )
 
-    def _found(self, frame: DataFrame, work: Work) -> list[dict[str, Any]]:
+    def _found(self, frame: DataFrame, work: EpochInput) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._collected(frame, work)[1].to_pylist()
         return rows
 
-    def _staging(self, work: Work) -> str:
+    def _staging(self, work: EpochInput) -> str:
         """A new folder for what the tasks of one attempt leave."""
         return f"{STAGED_DIRECTORY}/{numbered(work.epoch)}/{work.token}-{secrets.token_hex(4)}"
 
@@ -226,7 +231,7 @@ class Engine:
     def _collected(
         self,
         frame: DataFrame,
-        work: Work,
+        work: EpochInput,
         *,
         only: tuple[str, tuple[int, int, int]] | None = None,
         staging: str | None = None,
@@ -246,7 +251,9 @@ class Engine:
         finally:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
 
-    def _assignment(self, work: Work, staging: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
+    def _assignment(
+        self, work: EpochInput, staging: str, only: tuple[str, tuple[int, int, int]] | None
+    ) -> dict[str, Any]:
         times = {name: (work.time_before(state), work.time_after(state)) for name, state in self.states().items()}
         return {
             "directory": str(self._directory),
@@ -255,17 +262,13 @@ class Engine:
             "staging": staging,
             "partitions": self._partitions,
             "times": times,
-            "states": {
-                name: {
-                    str(number): [file.to_document() for file in files]
-                    for number, files in work.states.get(name, {}).items()
-                }
-                for name in self.states()
-            },
+            "states": {name: _document(work.states.get(name, {})) for name in self.states()},
+            "views": {view.name: _document(work.views.get(view.name, {})) for view in self._plan.views},
+            "keep_changes": work.keep_changes,
             "sources": {name: self._source(work, name, only) for name in self._sources},
         }
 
-    def _source(self, work: Work, name: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
+    def _source(self, work: EpochInput, name: str, only: tuple[str, tuple[int, int, int]] | None) -> dict[str, Any]:
         one, cut = self._inputs[name], work.cut.sources[name]
         if only is not None:
             ranges = [only[1]] if only[0] == name else []
@@ -279,25 +282,29 @@ class Engine:
             "dead": work.dead.get(name, {}),
         }
 
-    def _gathered(self, built: Built, staged: pa.Table, staging: str) -> Ran:
+    def _gathered(
+        self, built: Built, work: EpochInput, outputs: Sequence[Mapping[str, Any]], staging: str
+    ) -> EpochResult:
         reports = self._reports(staging)
         # A task that ran twice, or a source that is read by two branches, has reported twice: the same.
         states = {(one["state"], one["partition"]): one for one in reports if "state" in one}
         sources = {(one["source"], one["task"]): one for one in reports if "source" in one}
-        self._check_complete(built, states, sources)
+        written = ReportedOutputs.of(outputs)
+        self._check_complete(built, states, sources, written)
         files: dict[str, dict[int, tuple[RunFile, ...]]] = {name: {} for name in built.states}
         for (name, partition), one in states.items():
             files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
-        paths: dict[str, list[Path]] = {name: [] for name in built.outputs}
-        events = dict.fromkeys(built.outputs, 0)
-        for row in staged.to_pylist():
-            paths[row["output"]].append(self._directory / row["path"])
-            events[row["output"]] += row["events"]
-        return Ran(
-            staged=paths,
-            events=events,
-            dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
+        return EpochResult(
             states=files,
+            views={view.name: written.runs_after(view.name, work.views) for view in self._plan.views},
+            changes={view.name: found for view in self._plan.views if (found := written.changes(view.name))},
+            staged={
+                output.name: [self._directory / path for path in written.paths(output.name)]
+                for output in self._plan.outputs
+                if not isinstance(output, flow.View)
+            },
+            dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
+            events={name: written.events(name) for name in built.outputs},
             state_counts=_summed((one["state"], one["counts"]) for one in states.values()),
             source_counts=_summed((one["source"], one["counts"]) for one in sources.values()),
         )
@@ -307,8 +314,9 @@ class Engine:
         built: Built,
         states: Mapping[tuple[str, int], Any],
         sources: Mapping[tuple[str, int], Any],
+        written: ReportedOutputs,
     ) -> None:
-        """What a task did not report would be missing from the state without anybody noticing."""
+        """What a task did not report would be missing from states and views without anybody noticing."""
         missing = [
             f"state {name}, partition {number}"
             for name in built.states
@@ -321,8 +329,18 @@ class Engine:
             for number in range(self._partitions)
             if (name, number) not in sources
         ]
+        missing += [
+            f"view '{view.name}', partition {number}"
+            for view in self._plan.views
+            for number in range(self._partitions)
+            if number not in written.partitions(view.name)
+        ]
         if missing:
             raise PenstockError(f"app '{self._plan.app}': tasks have not reported: {', '.join(missing[:4])}")
+
+
+def _document(runs: Runs) -> dict[str, list[dict[str, object]]]:
+    return {str(partition): [file.to_document() for file in files] for partition, files in runs.items()}
 
 
 def _summed(counts: Any) -> dict[str, dict[str, int]]:

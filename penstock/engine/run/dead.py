@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from penstock.engine.run.compiled import Dead, Engine, Work
+from penstock.engine.ledger.records import Dead
+from penstock.engine.run.compiled import CompiledPlan, EpochInput
 from penstock.engine.run.failures import FAILURES, is_about_a_row, is_raised_by_python, plain_failure, reason
 from penstock.engine.run.lost import narrowed
 from penstock.errors import PenstockError
@@ -33,7 +34,7 @@ _LONGER = 8
 _Place = tuple[str, int, int]
 
 
-def find_dead(engine: Engine, plan: flow.Plan, work: Work, error: BaseException) -> Dead:
+def find_dead(engine: CompiledPlan, plan: flow.Plan, work: EpochInput, error: BaseException) -> Dead:
     """The rows of this epoch that fail, with those found before; the same as before if no row is to blame.
 
     `error` is how the epoch has failed. Raises SparkLostError if the search itself does, for another reason than rows.
@@ -48,21 +49,21 @@ def find_dead(engine: Engine, plan: flow.Plan, work: Work, error: BaseException)
     return _with(work.dead, dead)
 
 
-def find_failing_output(engine: Engine, plan: flow.Plan, work: Work) -> flow.Output | None:
+def find_failing_output(engine: CompiledPlan, plan: flow.Plan, work: EpochInput) -> flow.Output | None:
     """A view or sink that fails without the others, where no row is to blame; None if none does, now."""
     with _plain_failures(plan, work):
         return engine.failing_output(work)
 
 
 @contextmanager
-def _plain_failures(plan: flow.Plan, work: Work) -> Iterator[None]:
+def _plain_failures(plan: flow.Plan, work: EpochInput) -> Iterator[None]:
     try:
         yield
     except FAILURES as error:
         raise plain_failure(error, f"app '{plan.app}', epoch {work.epoch}") from error
 
 
-def _in_expressions(engine: Engine, plan: flow.Plan, work: Work) -> dict[_Place, str]:
+def _in_expressions(engine: CompiledPlan, plan: flow.Plan, work: EpochInput) -> dict[_Place, str]:
     try:
         rows = engine.failing(work)
     except FAILURES as error:
@@ -87,7 +88,7 @@ def _said(node: flow.Node) -> str:
             return f"{node.place}: an expression fails on it"
 
 
-def _in_functions(engine: Engine, work: Work) -> dict[_Place, str]:
+def _in_functions(engine: CompiledPlan, work: EpochInput) -> dict[_Place, str]:
     rows, error = engine.failing_in_functions(work)
     if error is not None and not isinstance(error, AnalysisException) and not is_about_a_row(error):
         raise error
@@ -97,7 +98,7 @@ def _in_functions(engine: Engine, work: Work) -> dict[_Place, str]:
     return dead if dead or error is None else dict(_in_parts(engine, work))
 
 
-def _in_parts(engine: Engine, work: Work) -> Iterator[tuple[_Place, str]]:
+def _in_parts(engine: CompiledPlan, work: EpochInput) -> Iterator[tuple[_Place, str]]:
     probes = engine.probes(work)
     count = 0
     for topic, cut in work.cut.sources.items():
@@ -113,7 +114,9 @@ def _in_parts(engine: Engine, work: Work) -> Iterator[tuple[_Place, str]]:
 class _Rows:
     """The rows of one partition, evaluated in parts."""
 
-    def __init__(self, engine: Engine, work: Work, probes: list[DataFrame], topic: str, number: int) -> None:
+    def __init__(
+        self, engine: CompiledPlan, work: EpochInput, probes: list[DataFrame], topic: str, number: int
+    ) -> None:
         self._engine = engine
         self._work = work
         self._probes = probes
@@ -155,8 +158,8 @@ def _too_many(place: _Place, why: str) -> PenstockError:
 
 
 def _with(before: Dead, found: dict[_Place, str]) -> Dead:
-    """As the plan of an epoch stores it: keys of JSON are text."""
+    """Those that were found before, and those found now."""
     together = {topic: {number: dict(rows) for number, rows in parts.items()} for topic, parts in before.items()}
     for (topic, partition, offset), why in sorted(found.items()):
-        together.setdefault(topic, {}).setdefault(str(partition), {})[str(offset)] = why
+        together.setdefault(topic, {}).setdefault(partition, {})[offset] = why
     return together

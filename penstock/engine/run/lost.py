@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.run.compiled import Engine, Work
+from penstock.engine.run.compiled import CompiledPlan, EpochInput
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_about_a_row
 from penstock.errors import PenstockError
 
@@ -32,7 +32,7 @@ class Losses:
         self._epoch = self._count = 0
 
     @contextmanager
-    def counted(self, engine: Engine, work: Work) -> Iterator[None]:
+    def counted(self, engine: CompiledPlan, work: EpochInput) -> Iterator[None]:
         """Let an error that something was lost say how often that was; the last one ends the app."""
         try:
             yield
@@ -46,7 +46,7 @@ class Losses:
         self._count = 0
 
 
-def _last_error(error: SparkLostError, engine: Engine, work: Work) -> PenstockError:
+def _last_error(error: SparkLostError, engine: CompiledPlan, work: EpochInput) -> PenstockError:
     found = f"; {place}" if (place := crashing_rows(engine, work)) else ""
     return PenstockError(
         f"{error.message}; that was {MOST_LOSSES} times, one after the other{found}; no row was set aside",
@@ -56,7 +56,7 @@ def _last_error(error: SparkLostError, engine: Engine, work: Work) -> PenstockEr
     )
 
 
-def crashing_rows(engine: Engine, work: Work) -> str | None:
+def crashing_rows(engine: CompiledPlan, work: EpochInput) -> str | None:
     """Over which rows alone Spark still loses its process, in words; None if functions are not to blame."""
     deadline = time.monotonic() + NARROWING_SECONDS
     try:
@@ -76,7 +76,9 @@ def crashing_rows(engine: Engine, work: Work) -> str | None:
     return None
 
 
-def _losing(engine: Engine, work: Work, probes: Sequence[DataFrame], topic: str, number: int) -> Callable[[Span], bool]:
+def _losing(
+    engine: CompiledPlan, work: EpochInput, probes: Sequence[DataFrame], topic: str, number: int
+) -> Callable[[Span], bool]:
     def lost(span: Span) -> bool:
         error = engine.fails(work, probes, topic, (number, *span))
         return error is not None and not is_about_a_row(error)

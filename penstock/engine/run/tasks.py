@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from penstock.engine.datasource.topic import plain_errors
+from penstock.engine.ledger.records import STATE_DIRECTORY, States
 from penstock.engine.operators.contract import Condensing, Keeper, Operator, PairOperator, Times
 from penstock.engine.state.arrangement import Arrangement, last_expiry
 from penstock.engine.state.rows import stacked
@@ -43,7 +44,9 @@ class Assignment:
     staging: str  # where reports and staged rows go, in the app's folder
     partitions: int
     times: Mapping[str, Times]  # by state
-    states: Mapping[str, Mapping[int, tuple[RunFile, ...]]]
+    states: States
+    views: States  # the runs of each view, as the epoch before left them
+    keep_changes: bool  # whether the changes of views are to be kept for whoever follows them
     sources: Mapping[str, Any]
 
     @property
@@ -82,12 +85,18 @@ def _load(path: str) -> Assignment:
         staging=document["staging"],
         partitions=document["partitions"],
         times={state: Times(*both) for state, both in document["times"].items()},
-        states={
-            state: {int(number): tuple(map(RunFile.from_document, files)) for number, files in partitions.items()}
-            for state, partitions in document["states"].items()
-        },
+        states=_runs_of(document["states"]),
+        views=_runs_of(document["views"]),
+        keep_changes=document["keep_changes"],
         sources=document["sources"],
     )
+
+
+def _runs_of(document: Mapping[str, Any]) -> States:
+    return {
+        name: {int(number): tuple(map(RunFile.from_document, files)) for number, files in partitions.items()}
+        for name, partitions in document.items()
+    }
 
 
 def state_partition(partitions: int) -> int:
@@ -107,10 +116,10 @@ def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Sche
         with plain_errors(), disk_errors(f"state {operator.state}"):
             batches, left_out = _condensed(batches, operator)
             changes = collected(batches, input_schema)
-            kept = Kept(operator, changes.schema)
-            outcome = operator.step(changes, kept.arrangement, kept.times)
+            state = OpenState(operator, changes.schema)
+            outcome = operator.step(changes, state.arrangement, state.times)
             counts = {**outcome.counts, "events": outcome.counts["events"] + left_out} if left_out else outcome.counts
-            kept.leave(outcome.run, counts)
+            state.store(outcome.run, counts)
             yield from _given(outcome.output, output_schema)
 
     return run
@@ -138,10 +147,10 @@ def paired(operator: PairOperator, input_schema: pa.Schema, output_schema: pa.Sc
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"state {operator.left.state}"):
             changes = collected(batches, input_schema)
-            left, right = Kept(operator.left, changes.schema), Kept(operator.right, changes.schema)
+            left, right = OpenState(operator.left, changes.schema), OpenState(operator.right, changes.schema)
             outcome = operator.step(changes, left.arrangement, right.arrangement, left.times)
-            left.leave(outcome.left, outcome.left_counts)
-            right.leave(outcome.right, outcome.right_counts)
+            left.store(outcome.left, outcome.left_counts)
+            right.store(outcome.right, outcome.right_counts)
             yield from _given(outcome.output, output_schema)
 
     return run
@@ -152,7 +161,7 @@ def _given(output: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
         yield from pieces(batch.select(schema.names).cast(schema))
 
 
-class Kept:
+class OpenState:
     """A state, in the partition that this task has: as the epoch before left it, and how this one leaves it.
 
     `reader` names who opens the files, where it is not the one who keeps the state: they stay open under that name.
@@ -168,7 +177,7 @@ class Kept:
         runs = open_runs(self._epoch.directory, f"{reader}/{keeper.state}/{self._partition}", self._files)
         self.arrangement = Arrangement(keeper.kind, keeper.schema(changes), runs)
 
-    def leave(self, run: Run, counts: Mapping[str, int]) -> None:
+    def store(self, run: Run, counts: Mapping[str, int]) -> None:
         """Store what the epoch adds, and report which files the state has now."""
         left = self._stored(self.arrangement.with_run(run))
         report(
@@ -185,7 +194,7 @@ class Kept:
         count, run = arrangement.settled(expires, self.times.after)
         if not run.rows:
             return kept[:count]
-        folder = f"state/{self._keeper.state}/{self._partition}"
+        folder = f"{STATE_DIRECTORY}/{self._keeper.state}/{self._partition}"
         stored = store_run(self._epoch.directory, folder, self._epoch.prefix, run, last_expiry(expires, run))
         return [*kept[:count], stored.to_document()]
 

@@ -52,8 +52,13 @@ def gathered(batches: Sequence[pa.RecordBatch], at: Positions) -> pa.RecordBatch
 
 def integers(batch: pa.RecordBatch, name: str) -> Numbers:
     """A column of whole numbers without nulls, without a copy."""
-    numbers: Numbers = batch.column(name).to_numpy(zero_copy_only=True)
-    return numbers
+    column = batch.column(name)
+    content = column.buffers()[1]
+    if column.null_count or content is None or column.type != pa.int64():
+        numbers: Numbers = column.to_numpy(zero_copy_only=True)
+        return numbers
+    # Arrow's own way imports pandas, which would be most of the time that a small question takes.
+    return np.frombuffer(memoryview(content), dtype=np.int64, count=len(column), offset=8 * column.offset)
 
 
 def hashes(batch: pa.RecordBatch, name: str) -> Hashes:
@@ -63,7 +68,13 @@ def hashes(batch: pa.RecordBatch, name: str) -> Hashes:
 
 def mask(column: pa.Array[pa.BooleanScalar]) -> Mask:
     """A column of booleans as an array; null is false."""
-    return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    content = column.buffers()[1]
+    if column.null_count or content is None:
+        return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    first, skipped = divmod(column.offset, 8)
+    size = -(-(skipped + len(column)) // 8)
+    packed = np.frombuffer(memoryview(content), dtype=np.uint8, count=size, offset=first)
+    return np.unpackbits(packed, bitorder="little")[skipped : skipped + len(column)].view(np.bool_)
 
 
 def with_columns(batch: pa.RecordBatch, columns: Mapping[str, npt.NDArray[Any] | Column]) -> pa.RecordBatch:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,6 +81,11 @@ def sorted_run(batch: pa.RecordBatch) -> Run:
 
 def store_run(directory: Path, folder: str, prefix: str, run: Run, expires: int | None = None) -> RunFile:
     """Write a run durably under a name that nobody else has; it begins with `prefix`."""
+    return replace(store_batches(directory, folder, prefix, [run.batch]), expires=expires)
+
+
+def store_batches(directory: Path, folder: str, prefix: str, batches: Iterable[pa.RecordBatch]) -> RunFile:
+    """The same for batches as they come, of which there is at least one."""
     place = directory / folder
     if not place.is_dir():
         place.mkdir(parents=True, exist_ok=True)
@@ -87,15 +93,19 @@ def store_run(directory: Path, folder: str, prefix: str, run: Run, expires: int 
             _sync(made)
     path = place / f"{prefix}-{secrets.token_hex(4)}.arrow"
     draft = path.with_suffix(".tmp")
-    with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, run.batch.schema) as writer:
-        writer.write_batch(run.batch)
+    rows, remaining = 0, iter(batches)
+    first = next(remaining)
+    with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+        for batch in chain([first], remaining):
+            writer.write_batch(batch)
+            rows += batch.num_rows
     with pa.memory_map(str(draft)) as mapped:
         content = mapped.read_buffer()
         size, crc = content.size, crc32c(memoryview(content))
     _sync(draft)
     draft.rename(path)
     _sync(place)
-    return RunFile(str(path.relative_to(directory)), run.rows, size, crc, expires)
+    return RunFile(str(path.relative_to(directory)), rows, size, crc)
 
 
 def _sync(path: Path) -> None:
@@ -125,6 +135,12 @@ def open_runs(directory: Path, folder: str, files: Sequence[RunFile]) -> tuple[R
 
 def open_run(directory: Path, file: RunFile) -> Run:
     """The run of a file, mapped and checked."""
+    (batch,) = open_batches(directory, file)
+    return Run(batch)
+
+
+def open_batches(directory: Path, file: RunFile) -> list[pa.RecordBatch]:
+    """All batches of a file, mapped and checked: runs have one, what was appended as it came has several."""
     path = directory / file.path
     try:
         mapped = pa.memory_map(str(path))
@@ -135,14 +151,15 @@ def open_run(directory: Path, file: RunFile) -> Run:
         raise _damaged(path, f"it has {content.size} bytes instead of {file.bytes}")
     if crc32c(memoryview(content)) != file.crc:
         raise _damaged(path, "its checksum is wrong")
-    batch = pa.ipc.open_file(content).get_batch(0)
-    if batch.num_rows != file.rows:
-        raise _damaged(path, f"it has {batch.num_rows} rows instead of {file.rows}")
-    return Run(batch)
+    reader = pa.ipc.open_file(content)
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    if (rows := sum(batch.num_rows for batch in batches)) != file.rows:
+        raise _damaged(path, f"it has {rows} rows instead of {file.rows}")
+    return batches
 
 
 def _damaged(path: Path, what: str) -> DamagedError:
     return DamagedError(
-        f"state file {path}: {what}",
-        hint="build the state again from the log: penstock run --rebuild",
+        f"{path}: {what}",
+        hint="build everything again from the log: penstock run --rebuild; or restore a savepoint",
     )

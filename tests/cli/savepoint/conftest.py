@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,11 @@ from tests.cli.savepoint.shop import Shop
 
 
 @pytest.fixture
-def shop(log: Log) -> Iterator[Shop]:
+def shop(log: Log) -> Shop:
     """An app `shop` after three epochs, still running."""
     started = Shop(log)
     started.run(3)
-    yield started
-    started.views.close()
+    return started
 
 
 @pytest.fixture

@@ -1,47 +1,39 @@
-"""An app that runs on a log without Spark: it plans, publishes and commits."""
+"""An app that runs on a log without Spark: it plans, writes runs of a state and of a view, and commits."""
 
 from __future__ import annotations
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from penstock import Log
-from penstock.contracts import ViewChanges, ViewTable
-from penstock.derive.place import app_directory
-from penstock.derive.store import ViewStore
 from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger
-from penstock.engine.ledger.records import Commit, EpochPlan
-from penstock.engine.state.run import RunFile
-
-SCHEMA = pa.schema([("orders", pa.int64())])
+from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, numbered
+from penstock.engine.plan.cut import Cut
+from penstock.engine.state.run import RunFile, store_batches
+from penstock.paths import app_directory
 
 
 class Shop:
-    """An instance of an app: every epoch leaves one run and shows its own number."""
+    """An instance of an app: every epoch leaves one run of its state, and adds its own number to its view."""
 
     def __init__(self, log: Log, name: str = "shop") -> None:
         self.token = log.producer(instance_name(name)).epoch
         self.ledger: Ledger = open_ledger(app_directory(log.path, name), name, state_partitions=1, created=0)
         self.ledger.take_over(self.token)
-        self.views = ViewStore(self.ledger.directory / "views.sqlite")
-        self.views.take_over(name, self.token)
-        self.views.declare([ViewTable("totals", SCHEMA, None)])
 
     def run(self, epochs: int = 1) -> None:
         for _ in range(epochs):
+            last = self.ledger.last_commit()
             epoch = self.ledger.last_epoch() + 1
-            self.ledger.write_plan(EpochPlan(epoch, self.token))
-            self.publish(epoch)
-            runs = {"count": {0: (self._run(epoch),)}}
-            self.ledger.commit(Commit(epoch, self.token, runs, {"rows": epoch}, committed_at=epoch))
+            cut, outputs = Cut(epoch, epoch, {}), {"totals": "said.0"}
+            self.ledger.write_plan(EpochPlan(epoch, self.token, "live", cut, {}, outputs, {}))
+            runs = last.views["totals"].runs[0] if last else ()
+            view = StoredView(
+                "said.0", "orders bigint", None, "appended", {0: (*runs, self._run(epoch, "views/totals/0"))}
+            )
+            states = {"count": {0: (self._run(epoch, "state/count/0"),)}}
+            live = TrackRecord(cut, {}, outputs, states, {"totals": view})
+            self.ledger.commit(Commit(epoch, self.token, epoch, live))
 
-    def publish(self, epoch: int) -> None:
-        changes = ViewChanges(pa.record_batch([[epoch]], schema=SCHEMA), pa.array([1]))
-        self.views.apply(epoch, self.token, {"totals": [changes]})
-
-    def _run(self, epoch: int) -> RunFile:
-        content = b"a run of epoch %d" % epoch
-        path = f"state/count/0/{epoch:012d}-{self.token}-0a.arrow"
-        (self.ledger.directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.ledger.directory / path).write_bytes(content)
-        return RunFile(path, 1, len(content), crc32c(content))
+    def _run(self, epoch: int, folder: str) -> RunFile:
+        rows = pa.record_batch({"orders": pa.array([epoch], pa.int64())})
+        return store_batches(self.ledger.directory, folder, f"{numbered(epoch)}-{self.token}", [rows])

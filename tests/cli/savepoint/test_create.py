@@ -19,8 +19,8 @@ def test_a_running_app_is_kept_as_it_is(savepoint: Callable[..., Result], shop: 
         "app": "shop",
         "savepoint": "saturday",
         "epoch": 4,
-        "files": 1,
-        "views": True,
+        "files": 5,
+        "views": ["totals"],
     }
 
 

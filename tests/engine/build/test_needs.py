@@ -44,7 +44,7 @@ def test_readers_of_one_topic_get_the_columns_of_all_of_them() -> None:
 def test_functions_and_rankings_get_every_column() -> None:
     for rows in (lambda orders: orders.map(lambda frame: frame), lambda orders: orders.top(1, by="v")):
         app, orders, _ = shop()
-        app.view("some", rows(orders).group_by("k").agg(n="count(*)"))
+        app.view("few", rows(orders).group_by("k").agg(n="count(*)"))
         assert read(app.plan, orders) == {"*"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.derive.place import app_directory
 from penstock.engine.ledger.ledger import Ledger, open_ledger, stored_state_partitions
-from penstock.engine.ledger.records import Commit, EpochPlan, check_run_paths
+from penstock.engine.ledger.records import Commit, EpochChanges, EpochPlan, StoredView, TrackRecord, check_run_paths
 from penstock.engine.state.run import RunFile
 from penstock.errors import (
     ConflictError,
@@ -26,7 +24,19 @@ from penstock.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from tests.engine.simulated_app import APP, Instance, SimulatedViews, new_disk, opened, refuse_inconsistent, total_of
+from penstock.paths import app_directory
+from tests.engine.simulated_app import (
+    APP,
+    Instance,
+    commit_of,
+    cut_of,
+    new_disk,
+    opened,
+    plan_of,
+    refuse_inconsistent,
+    total_before,
+    total_of,
+)
 from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 
 FAULTS = [Fault.CRASH_BEFORE, Fault.CRASH_AFTER]
@@ -44,15 +54,18 @@ def begin(log: Path, app: str = "shop", *, state_partitions: int = 4) -> Ledger:
     return open_ledger(app_directory(log, app), app, state_partitions=state_partitions, created=5)
 
 
-def planned(ledger: Ledger, epoch: int, token: int = 1, **document: object) -> EpochPlan:
-    plan = EpochPlan(epoch, token, document)
+def planned(ledger: Ledger, epoch: int, token: int = 1, *, end: int = 0) -> EpochPlan:
+    plan = plan_of(epoch, token, 0, end)
     ledger.write_plan(plan)
     return plan
 
 
-def a_commit(epoch: int, token: int = 1, **document: object) -> Commit:
-    path = f"state/count/3/{epoch:012d}-{token}-0f.arrow"
-    return Commit(epoch, token, {"count": {3: (RunFile(path, 10, 999, 77),)}}, document, committed_at=123)
+def a_commit(epoch: int, token: int = 1) -> Commit:
+    path = f"3/{epoch:012d}-{token}-0f.arrow"
+    view = StoredView("said.0", "n bigint", ("n",), "keyed", {3: (RunFile(f"views/counts/{path}", 5, 99, 7),)})
+    states = {"count": {3: (RunFile(f"state/count/{path}", 10, 999, 77),)}}
+    live = TrackRecord(cut_of(epoch, 0, 0), {}, {"counts": "said.0"}, states, {"counts": view})
+    return Commit(epoch, token, committed_at=123, live=live)
 
 
 def committed(ledger: Ledger, epoch: int, token: int = 1) -> Commit:
@@ -73,15 +86,15 @@ def test_a_new_ledger_has_neither_commit_nor_plan(ledger: Ledger) -> None:
 
 def test_what_was_planned_and_committed_is_found_by_the_next_instance(ledger: Ledger) -> None:
     commit = committed(ledger, 1)
-    plan = planned(ledger, 2, cut={"orders": [5, 7]})
+    plan = planned(ledger, 2, end=7)
     again = Ledger(ledger.directory)
     assert again.last_commit() == commit
     assert again.pending_plan() == plan
 
 
 def test_an_amended_plan_takes_the_place_of_the_first(ledger: Ledger) -> None:
-    planned(ledger, 1, cut=[3])
-    amended = planned(ledger, 1, cut=[3], dead=[["orders", 0, 2]])
+    amended = replace(planned(ledger, 1, end=3), dead={"numbers": {0: {2: "it is no number"}}})
+    ledger.write_plan(amended)
     assert Ledger(ledger.directory).pending_plan() == amended
 
 
@@ -111,30 +124,39 @@ def test_a_repeated_commit_changes_nothing(ledger: Ledger) -> None:
 def test_a_second_commit_with_other_content_is_refused(ledger: Ledger) -> None:
     commit = committed(ledger, 1)
     with pytest.raises(ConflictError, match="was committed before, with other content"):
-        ledger.commit(replace(commit, document={"rows": 8}))
+        ledger.commit(replace(commit, committed_at=8))
     assert Ledger(ledger.directory).last_commit() == commit
 
 
-@given(
-    st.dictionaries(
-        st.one_of(st.text(max_size=3), st.integers(0, 20)).map(str) | st.integers(0, 20),
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.integers(0, 200), inner, max_size=12),
-        ),
-        max_size=4,
-    )
-)
-def test_any_document_is_read_back_as_the_commit_showed_it(document: dict[str, object]) -> None:
-    ledger = opened(new_disk())
-    ledger.take_over(1)
-    ledger.write_plan(EpochPlan(1, 1, document))
-    ledger.commit(Commit(1, 1, {}, document, committed_at=0))
-    shown = ledger.last_commit()
-    again = Ledger(APP, files=ledger.files)
-    assert again.last_commit() == shown
-    assert shown is not None
-    assert shown.document == json.loads(json.dumps(document))
+def test_what_an_epoch_changed_is_kept_with_its_commit(ledger: Ledger) -> None:
+    planned(ledger, 1)
+    changes = EpochChanges(1, 123, reset=("counts",))
+    ledger.commit(a_commit(1), changes)
+    again = Ledger(ledger.directory)
+    assert (again.changes_numbers(), again.changes_of(1)) == ([1], changes)
+    assert again.changes_of(2) is None
+
+
+@pytest.mark.parametrize("changes", [None, EpochChanges(1, 8)])
+def test_changes_of_an_attempt_that_died_before_its_commit_do_not_count(changes: EpochChanges | None) -> None:
+    fault_at = died = 0
+    while True:
+        disk = new_disk()
+        ledger = opened(disk)
+        ledger.take_over(1)
+        plan = planned(ledger, 1)
+        disk.fail(fault_at, Fault.CRASH_AFTER)
+        with suppress(SimulatedCrash):
+            ledger.commit(commit_of(plan, 1, {}), EpochChanges(1, 7, reset=("totals",)))
+        if not disk.fault_hit:
+            break
+        again = opened(disk.another_process())
+        if again.changes_of(1) is not None and again.last_epoch() == 0:
+            died += 1
+            again.commit(commit_of(plan, 1, {}), changes)
+            assert again.changes_of(1) == changes
+        fault_at += 1
+    assert died
 
 
 @pytest.mark.parametrize(
@@ -145,29 +167,34 @@ def test_any_document_is_read_back_as_the_commit_showed_it(document: dict[str, o
         "/state/count/3/000000000001-1-0f.arrow",
         "state/count/000000000001-1-0f.arrow",
         "state/count/3/run.arrow",
-        "views.sqlite",
+        "states/count/3/000000000001-1-0f.arrow",
+        "views/.count/3/000000000001-1-0f.arrow",
+        "views/count/x/000000000001-1-0f.arrow",
     ],
 )
 def test_a_run_whose_name_says_not_when_it_was_written_is_refused(path: str) -> None:
-    with pytest.raises(DeclarationError, match="epoch 1: it cannot name the run"):
-        check_run_paths(Commit(1, 1, {"count": {3: (RunFile(path, 1, 1, 1),)}}, {}, committed_at=0))
+    runs = {3: (RunFile(path, 1, 1, 1),)}
+    view = StoredView("said.0", "n bigint", None, "appended", runs)
+    for live in (TrackRecord(cut_of(1, 0, 0), states={"count": runs}), TrackRecord(cut_of(1, 0, 0), views={"v": view})):
+        with pytest.raises(DeclarationError, match="epoch 1: it cannot name the run"):
+            check_run_paths(Commit(1, 1, 0, live))
 
 
 # -- two instances ----------------------------------------------------------------------------------------------------
 
 
 def test_a_replaced_instance_can_neither_plan_nor_commit(ledger: Ledger) -> None:
-    planned(ledger, 1, cut=[1])
+    first = planned(ledger, 1, end=1)
     second = Ledger(ledger.directory)
     second.take_over(2)
     with pytest.raises(FencedError, match="app 'shop': instance 1 was replaced by instance 2"):
-        planned(ledger, 1, cut=[2])
+        planned(ledger, 1, end=2)
     with pytest.raises(FencedError):
         ledger.commit(a_commit(1))
     with pytest.raises(FencedError):
         ledger.take_over(1)
     assert second.last_commit() is None
-    assert second.pending_plan() == EpochPlan(1, 1, {"cut": [1]})
+    assert second.pending_plan() == first
 
 
 def test_the_new_instance_commits_the_epoch_its_predecessor_planned(ledger: Ledger) -> None:
@@ -250,7 +277,7 @@ def test_a_truncated_file_is_named_with_what_to_do(ledger: Ledger, kept: int) ->
 
 def test_a_ledger_of_another_format_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engine.ledger.ledger.LEDGER_FORMAT", 1)
-    with pytest.raises(DeclarationError, match="the app has format 2; this version of Penstock reads format 1"):
+    with pytest.raises(DeclarationError, match="the app has format 3; this version of Penstock reads format 1"):
         Ledger(ledger.directory)
 
 
@@ -302,7 +329,7 @@ def test_a_plan_that_was_seen_survives_a_power_loss() -> None:
         assert second.last_epoch() == 0
         disk.fail(fault_at, Fault.CRASH_BEFORE)
         with suppress(SimulatedCrash):
-            opened(disk).write_plan(EpochPlan(1, 1, {"add": 1}))
+            opened(disk).write_plan(plan_of(1, 1, 0, 1))
         if not disk.fault_hit:
             break
         second.take_over(2)
@@ -321,8 +348,13 @@ def test_a_failing_disk_is_told_and_the_same_call_can_be_repeated(fault: Fault) 
     while True:
         disk = new_disk()
         ledger = opened(disk)
-        plan, commit = EpochPlan(1, 1, {"add": 5}), Commit(1, 1, {}, {"sum": 5}, committed_at=0)
-        calls = [partial(ledger.take_over, 1), partial(ledger.write_plan, plan), partial(ledger.commit, commit)]
+        plan, changes = plan_of(1, 1, 0, 5), EpochChanges(1, 7, reset=("totals",))
+        commit = commit_of(plan, 1, {})
+        calls = [
+            partial(ledger.take_over, 1),
+            partial(ledger.write_plan, plan),
+            partial(ledger.commit, commit, changes),
+        ]
         disk.fail(fault_at, fault)
         for call in calls:
             try:
@@ -334,7 +366,7 @@ def test_a_failing_disk_is_told_and_the_same_call_can_be_repeated(fault: Fault) 
             break
         for seed in range(4):
             after = opened(disk.crash(random.Random(seed)))
-            assert (after.token(), after.last_commit()) == (1, commit)
+            assert (after.token(), after.last_commit(), after.changes_of(1)) == (1, commit, changes)
         fault_at += 1
     assert unknown
 
@@ -383,7 +415,7 @@ def test_however_instances_interleave_only_the_newest_moves_and_no_epoch_counts_
             commit = instance.ledger.last_commit()
             assert commit is not None
             assert commit.epoch not in totals
-            assert commit.document["before"] == totals.get(commit.epoch - 1, 0)
+            assert total_before(commit) == totals.get(commit.epoch - 1, 0)
             totals[commit.epoch] = total_of(commit)
     refuse_inconsistent(disk)
-    assert SimulatedViews(disk).content()["epoch"] >= len(totals)
+    assert opened(disk).last_epoch() == len(totals)

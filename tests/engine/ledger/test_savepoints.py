@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.engine.ledger.records import Commit, EpochPlan
+from penstock.engine.ledger.ledger import Ledger
+from penstock.engine.ledger.records import Commit, EpochChanges, RestorePlan
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.errors import (
     DamagedError,
@@ -25,17 +25,20 @@ from tests.engine.simulated_app import (
     APP,
     FolderDisk,
     Instance,
-    SimulatedViews,
+    commit_of,
     new_disk,
     opened,
+    plan_of,
     refuse_inconsistent,
+    shown_total,
+    total_before,
     total_of,
 )
 from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 
 
-def savepoints_on(disk: SimulatedDisk, *, pause: Callable[[], None] = lambda: None) -> Savepoints:
-    return Savepoints(opened(disk), SimulatedViews(disk), pause=pause)
+def savepoints_on(disk: SimulatedDisk) -> Savepoints:
+    return Savepoints(opened(disk))
 
 
 def app_with_savepoint(epochs_since: int = 3) -> tuple[FolderDisk, int]:
@@ -57,42 +60,24 @@ def go(life: Iterator[str], step: str, times: int = 1) -> None:
 # -- making -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_savepoint_holds_the_last_commit_and_the_views_of_its_epoch() -> None:
+def test_a_savepoint_is_the_last_commit_with_the_views_of_its_epoch() -> None:
     disk, total = app_with_savepoint()
     made = savepoints_on(disk).savepoint("good")
-    assert (made.name, made.created, made.commit.epoch, made.views is not None) == ("good", 9, 2, True)
-    assert total_of(made.commit) == total
+    assert (made.name, made.created, made.commit.epoch) == ("good", 9, 2)
+    assert total_of(made.commit) == shown_total(disk, made.commit) == total
     assert savepoints_on(disk).names() == ["good"]
 
 
-def test_views_that_are_an_epoch_ahead_are_waited_for() -> None:
-    disk = new_disk()
-    life = Instance(disk, 1, random.Random(5)).life()
-    go(life, "committed")
-    go(life, "published")
-    waited = []
-
-    def commit_meanwhile() -> None:
-        waited.append(True)
-        if len(waited) == 3:
-            go(life, "committed")
-
-    made = savepoints_on(disk.another_process(), pause=commit_meanwhile).create("good", created=1)
-    assert made.commit.epoch == 2
-    assert len(waited) == 3
-
-
-def test_an_app_that_died_between_publishing_and_committing_is_to_be_started_first() -> None:
-    disk = new_disk()
-    life = Instance(disk, 1, random.Random(5)).life()
-    go(life, "committed")
-    go(life, "published")
-    savepoints = savepoints_on(disk)
-    with pytest.raises(UnavailableError, match="its views are at epoch 2, its last commit is 1") as refused:
-        savepoints.create("good", created=1)
-    assert "start the app" in str(refused.value.hint)
-    assert savepoints.names() == []
-    assert not disk.exists(APP / "savepoints" / "good.views.sqlite")
+def test_one_that_is_made_while_an_epoch_runs_holds_nothing_of_it() -> None:
+    for step in ("planned", "run"):
+        disk = new_disk()
+        life = Instance(disk, 1, random.Random(5)).life()
+        go(life, "committed")
+        go(life, step)
+        made = savepoints_on(disk.another_process()).create("good", created=1)
+        assert made.commit.epoch == 1
+        go(life, "collected", 3)
+        refuse_inconsistent(disk)
 
 
 def test_an_app_without_a_commit_has_nothing_to_keep() -> None:
@@ -156,7 +141,7 @@ def test_on_a_failing_disk_a_savepoint_is_made_or_refused(fault: Fault) -> None:
         except PenstockError:
             if savepoints.names():
                 savepoints.drop("good")
-            assert not disk.exists(APP / "savepoints" / "good.views.sqlite")
+            assert savepoints.names() == []
             savepoints.create("good", created=1)
         if not disk.fault_hit:
             break
@@ -172,7 +157,7 @@ def test_the_app_goes_on_from_the_savepoint_under_the_next_epoch() -> None:
     commit = savepoints_on(disk).restore("good", lambda: 2, restored_at=77)
     assert (commit.epoch, commit.committed_at, commit.restored_from) == (6, 77, "good")
     assert opened(disk).last_commit() == commit
-    assert SimulatedViews(disk).content() == {"epoch": 6, "token": 2, "sum": total}
+    assert total_of(commit) == shown_total(disk, commit) == total
     Instance(disk, 3, random.Random(6)).until("committed", times=4)
     last = opened(disk).last_commit()
     assert last is not None
@@ -194,7 +179,7 @@ def test_a_running_instance_is_refused_from_then_on() -> None:
 
 
 def test_an_unfinished_epoch_gives_its_number_to_the_restore() -> None:
-    for step in ("planned", "run", "published"):
+    for step in ("planned", "run"):
         disk = new_disk()
         life = Instance(disk, 1, random.Random(5)).life()
         go(life, "committed", 2)
@@ -215,17 +200,16 @@ def test_a_savepoint_can_be_restored_when_the_last_commit_is_damaged() -> None:
     refuse_inconsistent(disk)
 
 
-@pytest.mark.parametrize("what", ["run", "views"])
+@pytest.mark.parametrize("kind", ["state/", "views/"])
 @pytest.mark.parametrize("how", ["missing", "shorter", "changed"])
-def test_a_damaged_savepoint_is_refused_before_anything_changes(what: str, how: str) -> None:
+def test_a_damaged_savepoint_is_refused_before_anything_changes(kind: str, how: str) -> None:
     disk, _ = app_with_savepoint()
     savepoints = savepoints_on(disk)
-    run = next(savepoints.savepoint("good").commit.runs())
-    path = APP / run.path if what == "run" else APP / "savepoints" / "good.views.sqlite"
+    path = APP / next(run.path for run in savepoints.savepoint("good").commit.runs() if run.path.startswith(kind))
     if how == "missing":
         disk.remove(path)
     elif how == "shorter":
-        disk.open(path).truncate(3)
+        disk.open(path).truncate(disk.open(path).size() - 1)
     else:
         disk.open(path).write_at(2, [b"!"])
     with pytest.raises(DamagedError, match="is damaged, and nothing was restored") as refused:
@@ -234,19 +218,10 @@ def test_a_damaged_savepoint_is_refused_before_anything_changes(what: str, how: 
     assert opened(disk).token() == 1
 
 
-def test_a_savepoint_without_views_is_not_restored_over_views() -> None:
-    disk = new_disk()
-    ledger = opened(disk)
-    ledger.take_over(1)
-    ledger.write_plan(EpochPlan(1, 1))
-    ledger.commit(Commit(1, 1, {}, {"sum": 0}, committed_at=0))
-    made = savepoints_on(disk).create("bare", created=1)
-    assert made.views is None
-    savepoints_on(disk).restore("bare", lambda: 2, restored_at=2)
-    assert opened(disk).last_epoch() == 2
-    SimulatedViews(disk).take_over(3)
-    with pytest.raises(DeclarationError, match="it has no views, and app 'shop' has some now"):
-        savepoints_on(disk).restore("bare", lambda: 4, restored_at=2)
+def test_whoever_follows_the_changes_of_views_is_told_to_begin_again() -> None:
+    disk, _ = app_with_savepoint(epochs_since=3)
+    savepoints_on(disk).restore("good", lambda: 2, restored_at=77)
+    assert opened(disk).changes_of(6) == EpochChanges(6, 77, reset=("totals",))
 
 
 def test_an_app_that_starts_does_not_run_over_an_unfinished_restore() -> None:
@@ -255,8 +230,8 @@ def test_an_app_that_starts_does_not_run_over_an_unfinished_restore() -> None:
     ledger.take_over(3)
     hint = "start the app again, or: penstock savepoint restore good --app shop"
     for call in (
-        lambda: ledger.write_plan(EpochPlan(6, 3, {"add": 1})),
-        lambda: ledger.commit(Commit(6, 3, {}, {"sum": 0}, committed_at=0)),
+        lambda: ledger.write_plan(plan_of(6, 3)),
+        lambda: ledger.commit(commit_of(plan_of(6, 3), 3, {})),
     ):
         with pytest.raises(DeclarationError, match="savepoint 'good' is being restored as epoch 6") as refused:
             call()
@@ -283,8 +258,6 @@ def crashed_after_step(step: int, *, power_loss: bool = False, seed: int = 0) ->
 def steps_done(disk: SimulatedDisk) -> int:
     ledger = opened(disk)
     if ledger.last_epoch() == 6:
-        return 4
-    if SimulatedViews(disk).content()["epoch"] == 6:
         return 3
     if ledger.pending_plan() is not None:
         return 2
@@ -292,7 +265,7 @@ def steps_done(disk: SimulatedDisk) -> int:
 
 
 @pytest.mark.parametrize("power_loss", [True, False])
-@pytest.mark.parametrize("step", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_after_a_crash_behind_each_step_the_next_instance_does_the_rest(step: int, power_loss: bool) -> None:
     disk = crashed_after_step(step, power_loss=power_loss)
     refuse_inconsistent(disk)
@@ -300,57 +273,55 @@ def test_after_a_crash_behind_each_step_the_next_instance_does_the_rest(step: in
     before = total_of(opened(disk).last_commit())
     instance = Instance(disk, 3, random.Random(6))
     life = instance.life()
-    go(life, "views taken over")
+    go(life, "restore finished")
     last = instance.ledger.last_commit()
     assert last is not None
     if step < 2:
         assert (last.epoch, total_of(last)) == (5, before)
     else:
-        assert (last.epoch, last.states, last.document) == (6, saved.states, saved.document)
-        assert SimulatedViews(disk).content() == {"epoch": 6, "token": 3, "sum": total_of(saved)}
+        assert (last.epoch, last.live) == (6, saved.live)
+        assert shown_total(disk, last) == total_of(saved)
     go(life, "committed", 2)
     refuse_inconsistent(disk)
 
 
-@pytest.mark.parametrize("step", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_after_a_crash_behind_each_step_another_savepoint_can_be_restored(step: int) -> None:
     disk = crashed_after_step(step)
-    if step in (0, 1, 4):
-        savepoints_on(disk).create("better", created=2)
-    chosen = "better" if step in (0, 1, 4) else "good"
+    savepoints_on(disk).create("better", created=2)
+    chosen = "better"
     commit = savepoints_on(disk).restore(chosen, lambda: 3, restored_at=1)
     assert commit.restored_from == chosen
-    assert total_of(opened(disk).last_commit()) == SimulatedViews(disk).content()["sum"]
+    assert opened(disk).last_commit() == commit
     Instance(disk, 4, random.Random(6)).until("committed", times=2)
     refuse_inconsistent(disk)
 
 
 def test_finishing_twice_changes_nothing() -> None:
-    disk = crashed_after_step(3)
+    disk = crashed_after_step(2)
     ledger = opened(disk)
     ledger.take_over(3)
-    savepoints = Savepoints(ledger, SimulatedViews(disk))
+    savepoints = Savepoints(ledger)
     first = savepoints.finish_restore(3, restored_at=1)
-    views = SimulatedViews(disk).content()
     assert first is not None
     assert savepoints.finish_restore(3, restored_at=2) is None
-    assert (ledger.last_commit(), SimulatedViews(disk).content()) == (first, views)
+    assert ledger.last_commit() == first
 
 
 def test_an_instance_that_starts_while_a_restore_is_at_work_finishes_it_instead() -> None:
     """The restore has planned; then a newer instance takes over, and the restore is refused at its last step."""
     disk, total = app_with_savepoint()
-    restoring = opened(disk)
 
-    class TakenOverMeanwhile(SimulatedViews):
-        def put_back(self, source: Path, *, epoch: int, token: int) -> None:
-            super().put_back(source, epoch=epoch, token=token)
+    class TakenOverMeanwhile(Ledger):
+        def commit(self, commit: Commit, changes: EpochChanges | None = None) -> None:
             opened(disk.another_process()).take_over(3)
+            super().commit(commit, changes)
 
     with pytest.raises(FencedError, match="instance 2 was replaced by instance 3"):
-        Savepoints(restoring, TakenOverMeanwhile(disk)).restore("good", lambda: 2, restored_at=1)
+        Savepoints(TakenOverMeanwhile(APP, files=disk)).restore("good", lambda: 2, restored_at=1)
+    assert isinstance(opened(disk).pending_plan(), RestorePlan)
     instance = Instance(disk, 3, random.Random(8))
-    go(instance.life(), "views taken over")
+    go(instance.life(), "restore finished")
     assert (opened(disk).last_epoch(), total_of(opened(disk).last_commit())) == (6, total)
     refuse_inconsistent(disk)
 
@@ -471,7 +442,7 @@ class AppUnderFire(RuleBasedStateMachine):
             assert self.commits.setdefault(epoch, seen) == seen
             if commit.restored_from is None:
                 before = self.commits.get(epoch - 1, (0, 0))[1] if epoch > 1 else 0
-                assert epoch - 1 not in self.commits or commit.document["before"] == before
+                assert epoch - 1 not in self.commits or total_before(commit) == before
         names = set(savepoints_on(disk).names())
         assert set(self.saved) - self.doubtful <= names <= set(self.saved) | self.doubtful
 

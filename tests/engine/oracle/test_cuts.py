@@ -50,4 +50,5 @@ def views_after(spark: SparkSession, script: list[Round], max_rows: int) -> dict
 def test_cutting_the_same_input_differently_changes_no_view(spark: SparkSession, script: Script) -> None:
     rounds = script.rounds()
     at_once = [replace(one, epochs=0, crash=None) for one in rounds]
-    assert views_after(spark, rounds, 17) == views_after(spark, at_once, 1_000_000)
+    # As text: a value that is not a number equals none.
+    assert repr(views_after(spark, rounds, 17)) == repr(views_after(spark, at_once, 1_000_000))

@@ -48,7 +48,7 @@ ANSWERS = (
     Answer("inner_then", as_of("inner", "e.us"), late=None),
     Answer("left_then", as_of("left", "e.us"), late=None),
     Answer("earlier", as_of("left", f"e.us - {45 * SECOND}"), late=None),
-    Answer("some", as_of("left", "e.us", hidden="coalesce(x.w, 0) <= 1"), late=None),
+    Answer("few", as_of("left", "e.us", hidden="coalesce(x.w, 0) <= 1"), late=None),
     Answer("summed", f"SELECT w, count(*) AS n, sum(v) AS total FROM ({as_of('left', 'e.us')}) GROUP BY w", late=None),
     Answer("newest", NEWEST, late=None),
 )
@@ -64,7 +64,7 @@ def app_of() -> App:
     before = some.with_columns(asked="happened - INTERVAL 45 SECONDS")
     app.view("earlier", before.join(things.as_of("asked"), on=on, how="left", keep="10 minutes").select("id", "v", "w"))
     large = things.where("w > 1")
-    app.view("some", some.join(large.as_of("happened"), on=on, how="left", keep="10 minutes").select("id", "v", "w"))
+    app.view("few", some.join(large.as_of("happened"), on=on, how="left", keep="10 minutes").select("id", "v", "w"))
     app.view("summed", then.group_by("w").agg(n="count(*)", total="sum(v)"))
     app.view("newest", some.join(things.latest(), on=on, how="left").select("id", "v", "w"))
     return app

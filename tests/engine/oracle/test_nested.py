@@ -145,7 +145,7 @@ def test_a_node_that_several_views_read_is_worked_out_once(spark: SparkSession) 
         rig.crash_at("run")
         with pytest.raises(Crash):
             rig.step()
-        reports = [path.read_text() for path in rig.views_path.parent.glob("staged/**/*.report.json")]
+        reports = [path.read_text() for path in rig.directory.glob("staged/**/*.report.json")]
         rig.restart()
         rig.run()
         assert rig.view("above_2") == [{"k": "a"}]

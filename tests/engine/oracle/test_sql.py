@@ -45,11 +45,11 @@ WINDOW = f"""
     WHERE floored(us, {60 * SECOND}, 0) + {60 * SECOND} + {KEEP} > before GROUP BY ALL
 """
 OTHERS = {
-    "semi": (
+    "semi_joined": (
         "SELECT id, k FROM events e LEFT SEMI JOIN items i ON e.k = i.k AND i.v > 1",
         "SELECT id, k FROM events e SEMI JOIN (FROM items WHERE v > 1) i USING (k)",
     ),
-    "anti": (
+    "anti_joined": (
         "SELECT id, k FROM events e LEFT ANTI JOIN items i ON e.k = i.k",
         "SELECT id, k FROM events e ANTI JOIN items i USING (k)",
     ),

@@ -66,7 +66,7 @@ ANSWERS = (
         FROM (SELECT k, count(*) AS n, sum(v) AS s FROM items GROUP BY k) GROUP BY n""",
     ),
     Answer(
-        "both",
+        "united",
         """SELECT k, count(*) AS n, sum(x) AS s FROM (
             SELECT k, v AS x FROM items UNION ALL SELECT k, n * 100 AS x FROM (
                 SELECT k, count(*) AS n FROM events GROUP BY k)) GROUP BY k""",
@@ -125,7 +125,7 @@ def app_of(max_rows: int) -> App:
     groups = items.group_by("k").agg(n="count(*)", s="sum(v)")
     app.view("sizes", groups.group_by("n").agg(groups="count(*)", most="max(s)"))
     counted = events.group_by("k").agg(n="count(*)").select("k", x="n * 100")
-    app.view("both", items.select("k", x="v").union(counted).group_by("k").agg(n="count(*)", s="sum(x)"))
+    app.view("united", items.select("k", x="v").union(counted).group_by("k").agg(n="count(*)", s="sum(x)"))
     return app
 
 

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.derive import topic_sinks
-from penstock.derive.store import ViewStore
 from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.savepoints import Savepoints
-from penstock.engine.ledger.view_copies import StoredViews
+from penstock.engine.publish import topic_sinks
 from penstock.errors import DeclarationError, FencedError, RowError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
@@ -215,23 +213,23 @@ def dies(*_: object, **__: object) -> None:
 
 
 @contextmanager
-def views_that_die() -> Iterator[None]:
-    """Let an epoch die when its sinks are written and its views are not."""
+def dying_before_commit() -> Iterator[None]:
+    """Let an epoch die when its sinks are written and nothing is committed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ViewStore, "apply", dies)
+        patched.setattr(Ledger, "commit", dies)
         with pytest.raises(Crash):
             yield
 
 
 def crashed_between(rig: Rig) -> None:
     rig.append("events", some_events(ROWS, 6))
-    with views_that_die():
+    with dying_before_commit():
         rig.step()
     assert_right(rig)
 
 
 @pytest.mark.parametrize("changed", [{}, {"factor": 10}, {"more": True}])
-def test_an_epoch_that_dies_between_sinks_and_views_is_written_once(rig: Rig, changed: dict[str, Any]) -> None:
+def test_an_epoch_that_dies_between_sinks_and_commit_is_written_once(rig: Rig, changed: dict[str, Any]) -> None:
     crashed_between(rig)
     rig.restart(program(**changed))
     rig.run()
@@ -487,7 +485,7 @@ def test_an_epoch_that_was_planned_and_then_everything_built_again_is_written_on
 
 def test_an_epoch_of_a_half_built_sink_that_is_gone_uses_up_its_number(rig: Rig) -> None:
     rig.restart(program(more=True))
-    with views_that_die():
+    with dying_before_commit():
         rig.step()
     assert rig.rows("notes")
     rig.restart(program())  # the epoch with this number is in the log, for another sink
@@ -496,7 +494,7 @@ def test_an_epoch_of_a_half_built_sink_that_is_gone_uses_up_its_number(rig: Rig)
 
 def test_an_app_that_is_begun_again_in_an_empty_folder_writes_everything(rig: Rig, spark: SparkSession) -> None:
     rig._stop()
-    shutil.rmtree(rig.views_path.parent)
+    shutil.rmtree(rig.directory)
     assert "sink 'large': it is new" in refused(rig, program()).message
     rig.log.drop_topic("large")
     rig.log.drop_topic("kinds")
@@ -524,7 +522,7 @@ def test_an_output_that_comes_back_after_an_epoch_without_it_writes_nothing_twic
 
 def test_a_sink_that_comes_back_after_an_epoch_without_it_is_refused(rig: Rig) -> None:
     rig.restart(program(totals=False))
-    with views_that_die():
+    with dying_before_commit():
         rig.append("events", some_events(ROWS, 6))
         rig.step()
     assert "sink 'totals': it is new or has changed" in refused(rig, program()).message
@@ -615,7 +613,7 @@ def test_a_topic_that_is_dropped_while_everything_is_built_again_is_written_agai
 def test_a_topic_that_is_dropped_before_its_first_epoch_is_committed_is_written_again(spark: SparkSession) -> None:
     with Rig(program(), spark=spark) as rig:
         rig.append("events", some_events(0, 8))
-        with views_that_die():
+        with dying_before_commit():
             rig.step()
         rig._stop()
         rig.log.drop_topic("large")
@@ -629,8 +627,7 @@ def test_a_topic_that_is_dropped_before_its_first_epoch_is_committed_is_written_
 
 
 def savepoints(rig: Rig) -> Savepoints:
-    directory = rig.views_path.parent
-    return Savepoints(Ledger(directory), StoredViews(directory, rig.app.name))
+    return Savepoints(Ledger(rig.directory))
 
 
 def restore(rig: Rig, name: str) -> None:
@@ -658,7 +655,7 @@ def test_a_sink_that_a_restored_savepoint_does_not_know_is_refused(
     rig.restart(program(more=True))
     rig.run()
     if not finished:
-        monkeypatch.setattr(Savepoints, "_finish", dies)
+        monkeypatch.setattr(Savepoints, "_commit_restore", dies)
         with pytest.raises(Crash):
             restore(rig, "before")
         monkeypatch.undo()

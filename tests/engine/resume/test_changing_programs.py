@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.derive.store import ViewStore
-from penstock.derive.topic_sinks import TopicSinks
 from penstock.engine.epoch import Instance
 from penstock.engine.ledger.ledger import Ledger
+from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.run.compiled import CompiledPlan
 from penstock.errors import DeclarationError
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, Rig
@@ -46,7 +46,7 @@ TOPICS = ("events", "others", "people", "jobs")
 DEATHS: dict[str, tuple[type, str]] = {
     "plan": (Ledger, "write_plan"),
     "sinks": (TopicSinks, "apply"),
-    "views": (ViewStore, "apply"),
+    "run": (CompiledPlan, "run"),
     "commit": (Ledger, "commit"),
 }
 
@@ -196,30 +196,30 @@ TABLES = ("counts", "sums")
 FIVE = (*TABLES, "ids", "written")
 PLAYS: dict[str, list[Act]] = {
     "a plan is run without some of its outputs": [
-        *(append(4), step(), append(3), step("plan"), start("counts", "written"), step("views"), start(*FIVE)),
+        *(append(4), step(), append(3), step("plan"), start("counts", "written"), step("sinks"), start(*FIVE)),
     ],
     "the same, before anybody saw it": [
         *(append(4), step(), append(3), step("plan"), start("counts", "written"), step("plan"), start(*FIVE)),
     ],
     "everything is built again, and then not": [
-        *(append(4), step(), append(3), step("sinks"), start(*FIVE, rebuild=True), step("views"), start(*FIVE)),
+        *(append(4), step(), append(3), step("sinks"), start(*FIVE, rebuild=True), step("sinks"), start(*FIVE)),
     ],
     "built again twice": [
         *(append(20), step(), step(), step(), start("counts", "written", rebuild=True), step("plan")),
         *(start(*FIVE, rebuild=True), step("plan")),
     ],
     "half built, and one more": [
-        *(append(4), step(), start(*TABLES), append(8), step(), start(*TABLES, "ids"), step("views"), start(*FIVE[:3])),
+        *(append(4), step(), start(*TABLES), append(8), step(), start(*TABLES, "ids"), step("sinks"), start(*FIVE[:3])),
     ],
     "half built, left, and back": [
         *(append(12), start(*TABLES), step(), step(), start(*TABLES, "ids"), step(), start(*TABLES)),
         start(*TABLES, "ids"),
     ],
     "half built and seen, left, and back": [
-        *(append(12), start(*TABLES), step(), step(), start(*TABLES, "ids"), step("views"), start(*TABLES)),
+        *(append(12), start(*TABLES), step(), step(), start(*TABLES, "ids"), step("sinks"), start(*TABLES)),
         start(*TABLES, "ids"),
     ],
-    "the first epoch, by another program": [append(6), step("views"), start("ids", "sums")],
+    "the first epoch, by another program": [append(6), step("sinks"), start("ids", "sums")],
     "without the sink, which comes back": [
         *(append(6), step(), start("ids"), append(3), step("sinks"), start("ids", "written")),
     ],
@@ -237,7 +237,7 @@ PLAYS: dict[str, list[Act]] = {
     ],
     "a sink that is built silently while an epoch passes without it": [
         *(start("ids", "pairs"), append(6), step(), step(), append(3), step("sinks"), start("ids", "pairs", "cities")),
-        *(step(), start("ids"), append(3), step("views"), start("ids", "pairs", "cities")),
+        *(step(), start("ids"), append(3), step("sinks"), start("ids", "pairs", "cities")),
     ],
 }
 
@@ -251,6 +251,6 @@ def test_answers_are_right_when_programs_change_and_die(spark: SparkSession, nam
 @pytest.mark.timeout(1800)
 @settings(max_examples=60)
 @given(st.lists(acts, min_size=3, max_size=12))
-@example([append(6), step("views"), start("ids", "written"), start(*FIVE)])
+@example([append(6), step("sinks"), start("ids", "written"), start(*FIVE)])
 def test_answers_are_right_whatever_programs_do(spark: SparkSession, happening: list[Act]) -> None:
     play(spark, happening)

@@ -10,7 +10,6 @@ import pytest
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.savepoints import Savepoints
-from penstock.engine.ledger.view_copies import StoredViews
 from penstock.errors import DeclarationError, FencedError
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, Rig
@@ -98,8 +97,7 @@ def test_another_number_of_state_partitions_replaces_nobody(rig: Rig, spark: Spa
 
 
 def savepoints(rig: Rig) -> Savepoints:
-    ledger = Ledger(rig.views_path.parent)
-    return Savepoints(ledger, StoredViews(ledger.directory, ledger.app))
+    return Savepoints(Ledger(rig.directory))
 
 
 def restore(rig: Rig, name: str) -> None:

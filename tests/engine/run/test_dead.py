@@ -391,7 +391,7 @@ def test_a_row_that_crashes_its_process_stops_the_app_which_says_where_it_is(
         assert rig.rows("shop.dead") == []
         plan = Ledger(rig.log.path / "apps" / "shop").pending_plan()
         assert plan is not None
-        assert plan.document["dead"] == {}
+        assert plan.dead == {}
 
 
 # -- settings and time ------------------------------------------------------------------------------------------------

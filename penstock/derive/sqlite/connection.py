@@ -1,0 +1,141 @@
+"""Connections to the file of views: how it is opened for writing and for reading, and its faults in plain words."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from penstock.derive.sqlite.format import APPLICATION_ID, FORMAT, PAGE_SIZE, TABLES
+from penstock.errors import DamagedError, DeclarationError, PenstockError, UnavailableError
+
+# How much of the WAL is taken over into the file at once: fewer, larger steps are faster, and make the WAL longer.
+CHECKPOINT_BYTES = 32 * 1024 * 1024
+CACHE_KIBIBYTES = 64 * 1024
+
+
+def open_for_writing(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+    """Open the file, or make a new one. Whatever is committed is on disk: WAL mode, synchronous = FULL."""
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        (size,) = connection.execute("PRAGMA page_count").fetchone()
+        if size:
+            check_format(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+        # What is deleted is overwritten where its page is written anyway; more would write pages for nothing else.
+        connection.execute("PRAGMA secure_delete = FAST")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_BYTES // PAGE_SIZE}")
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
+        _prepare(connection)
+        check_format(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new file; of several processes that open it at once, one does."""
+    if _format(connection) != (0, 0):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if _format(connection) == (0, 0):
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def open_for_reading(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+    """Open a file that exists. Columns come with the types they are declared with."""
+    if not path.exists():
+        raise DeclarationError(f"{path}: there are no views here", hint="run the app first; it makes its views")
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=ro",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        detect_types=sqlite3.PARSE_DECLTYPES,
+    )
+    try:
+        check_format(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not ours, or is of another time."""
+    application, version = _format(connection)
+    if application == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        return  # a process that made the file was killed before it made the tables
+    if application != APPLICATION_ID:
+        raise DeclarationError(
+            f"{path}: this is no file of views; it is another SQLite database", hint="give the views another path"
+        )
+    if version != FORMAT:
+        raise DeclarationError(
+            f"{path}: the views have format {version}; this version of Penstock reads format {FORMAT}",
+            hint="use the version of Penstock that wrote them, or remove the file and build them again: "
+            "penstock run --rebuild",
+        )
+
+
+def _format(connection: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(application), int(version)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One change: on disk when the block has ended, undone when it raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some faults have ended the transaction already, and after others even this fails: the next start undoes it.
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def plain_faults(path: Path) -> Iterator[None]:
+    """Say in the user's words what SQLite refuses in this block."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise plain_fault(path, error) from error
+
+
+def plain_fault(path: Path, error: sqlite3.Error) -> PenstockError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return UnavailableError(
+            f"{path}: another process holds the file locked", hint="see who has it open for writing, and try again"
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return UnavailableError(f"{path}: disk full; nothing was applied", hint="make space and try again")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return UnavailableError(
+            f"{path}: it cannot be opened or written; {error}",
+            hint="check who owns the file and its folder, and as whom this process runs",
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return DamagedError(
+            f"{path}: the file is damaged; {error}",
+            hint=f"stop the app, remove {path.name}, {path.name}-wal and {path.name}-shm, and build the views "
+            f"again from the log: penstock run --rebuild",
+        )
+    return UnavailableError(f"{path}: {error}; nothing was applied", hint="check the disk and try again")

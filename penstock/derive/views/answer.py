@@ -1,0 +1,120 @@
+"""The answer to a question: its columns, its epoch, and its rows, as Python, Arrow, pandas or Polars has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from penstock.derive.views.values import python_values
+from penstock.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from penstock.derive.views.snapshot import Snapshot
+
+Row = tuple[object, ...]
+
+
+class Batches(Protocol):
+    """The rows of an answer as they come."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    def close(self) -> None:
+        """Stop, and let go of everything. Calling it again does nothing."""
+
+
+class Answer:
+    """The rows of an answer, computed as they are taken; they can be taken once. All of them are of one epoch.
+
+    Values are those of the types: datetime (in UTC, where the column is a `timestamp`), date, Decimal, bytes, list,
+    dict. Close it, or use it as a context manager, where not all rows are read.
+    """
+
+    def __init__(self, snapshot: Snapshot, batches: Batches, whole: frozenset[int]) -> None:
+        """`whole` are the columns of whole numbers that Arrow has as decimals, since they have more than 64 bits."""
+        self.app = snapshot.app
+        self.epoch = snapshot.epoch
+        self.committed_at: datetime | None = snapshot.committed_at
+        self.columns = distinct_names(batches.schema.names)
+        self._batches = batches
+        self._whole = whole
+        self._snapshot: Snapshot | None = snapshot  # keeps the files of the views mapped
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches."""
+        try:
+            for batch in self._batches:
+                yield batch.rename_columns(list(self.columns))
+        finally:
+            self.close()
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self.batches():
+            columns = [python_values(column) for column in batch.columns]
+            for number in self._whole:
+                columns[number] = [int(value) if isinstance(value, Decimal) else value for value in columns[number]]
+            # A batch of no columns still has rows.
+            yield from zip(*columns, strict=True) if columns else ((),) * batch.num_rows
+
+    def dicts(self) -> Iterator[dict[str, object]]:
+        """The rows by the names of their columns; of two columns with one name the second gets a number."""
+        return (dict(zip(self.columns, row, strict=True)) for row in self)
+
+    def rows(self) -> list[dict[str, object]]:
+        """All rows, by the names of their columns."""
+        return list(self.dicts())
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        schema = self._batches.schema
+        fields = [schema.field(number).with_name(name) for number, name in enumerate(self.columns)]
+        return pa.Table.from_batches(list(self.batches()), pa.schema(fields))
+
+    def pandas(self) -> Any:
+        """All rows as a pandas DataFrame, with columns of Arrow types, so that nothing changes its value."""
+        import pandas as pd  # type: ignore[import-untyped]
+
+        return self.arrow().to_pandas(types_mapper=pd.ArrowDtype)
+
+    def polars(self) -> Any:
+        """All rows as a Polars DataFrame."""
+        try:
+            import polars  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise DeclarationError(
+                "answer: Polars is not installed", hint="pip install polars; or take .arrow() or .pandas()"
+            ) from None
+        return polars.from_arrow(self.arrow())
+
+    def close(self) -> None:
+        """Stop reading, and let go of the moment."""
+        self._batches.close()
+        self._snapshot = None
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of which none occurs twice: a, b, a become a, b, a_2."""
+    chosen: list[str] = []
+    for name in names:
+        number, free = 1, name
+        while free in chosen:
+            number += 1
+            free = f"{name}_{number}"
+        chosen.append(free)
+    return tuple(chosen)

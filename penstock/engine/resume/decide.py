@@ -1,0 +1,393 @@
+"""What happens at a start: one decision over what a program declares and what the last one left. Pure functions.
+
+The same decision is shown by `penstock plan`, carried out by the start, and asked for by an epoch that finds a plan
+without a commit. An output is a view or a sink. Its version is the fingerprint of what it says and the epoch after
+which it was begun: so the same output, built a second time, is never taken for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from penstock.contracts import TargetStatus
+from penstock.engine.ledger.records import (
+    BackfillRecord,
+    Commit,
+    EpochPlan,
+    SinkRecord,
+    TrackName,
+    Versions,
+)
+from penstock.errors import DeclarationError
+
+Written = Mapping[str, SinkRecord]
+"""The sinks that have written everything the app has read, as they were declared then."""
+Offsets = Mapping[int, int]
+
+Action = Literal["none", "run", "finish", "replan", "use up", "skip"]
+"""What becomes of a plan without a commit:
+
+- *run*: it is about exactly these outputs, and is run as it is.
+- *finish*: sinks have written its epoch; the outputs that are live now finish it, and it is about no others.
+- *replan*: nobody has seen anything of it, so that another plan takes its place.
+- *use up*: sinks that are gone have written it, and nothing was committed before: only its number is used.
+- *skip*: sinks have written it during a backfill that is not wanted any more: its number is used, and nothing else.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSink:
+    """A sink as declared: where, the topic it names, and what is to be recorded of it."""
+
+    name: str
+    place: str
+    topic: str
+    record: SinkRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a program declares: the fingerprints of its outputs, the topics that each of them reads, and its sinks.
+
+    `external` are the sinks that are no topics, with the URLs of their targets.
+    """
+
+    app: str
+    fingerprints: Mapping[str, str]
+    reads: Mapping[str, frozenset[str]]
+    sinks: Mapping[str, DeclaredSink] = field(default_factory=dict)
+    rebuild: bool = False
+    external: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """A topic that is there: its id, and by partition its first offset and its end."""
+
+    id: str
+    starts: Offsets
+    ends: Offsets
+
+    @property
+    def has_had_rows(self) -> bool:
+        return any(self.ends.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there: the last commit, a plan without a commit, the last epoch that sinks have written, the topics.
+
+    `missing` are topics that the program reads and that are not there: the start makes them, as new topics.
+    `targets` are those outside of the log, by their URLs.
+    """
+
+    last: Commit | None
+    pending: EpochPlan | None = None
+    sinks_epoch: int = 0
+    topics: Mapping[str, TopicFound] = field(default_factory=dict)
+    targets: Mapping[str, TargetStatus] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def seen(self) -> EpochPlan | None:
+        """The pending plan, if sinks have written its epoch."""
+        pending = self.pending
+        if pending is None:
+            return None
+        applied = any(target.epoch == pending.epoch for target in self.targets.values())
+        return pending if applied or self.sinks_epoch >= pending.epoch else None
+
+    def is_current(self, url: str) -> bool:
+        """Whether a target is where the app is: at the last commit, or at the epoch after it that was published."""
+        epochs = {0 if self.last is None else self.last.epoch, *([self.seen.epoch] if self.seen else [])}
+        return self.targets.get(url, TargetStatus()).epoch in epochs
+
+    def is_replaced(self, topic: str, id_: str) -> bool:
+        """Whether a topic that had this id was dropped, and perhaps created again."""
+        found = self.topics.get(topic)
+        return topic in self.missing if found is None else found.id != id_
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The decision: which outputs are kept, which are built from the log, what is muted, finished, refused.
+
+    `kept` and `backfill` have the versions of outputs. Of those to be built, `rebuilt` ones were there in another form
+    and `new` ones were not; `dropped` ones are no longer declared. `continues`: an earlier start began the backfill.
+    `known` are the outputs of the last commit that still count, and `written` its sinks that have everything. `origins`
+    is where the app began to read its topics. `refused` says why the program cannot be started.
+    """
+
+    first: bool
+    kept: Versions
+    backfill: Versions
+    rebuilt: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    continues: bool = False
+    muted: frozenset[str] = frozenset()
+    action: Action = "none"
+    known: Versions = field(default_factory=dict)
+    written: Written = field(default_factory=dict)
+    origins: Mapping[str, Offsets] = field(default_factory=dict)
+    refused: DeclarationError | None = None
+
+    @property
+    def versions(self) -> Versions:
+        return {**self.kept, **self.backfill}
+
+
+def decide(declared: Declared, found: Found) -> Resume:
+    """What becomes of the program's outputs, and of what it finds.
+
+    1. An output of the last commit counts, unless an epoch that sinks have written since leaves it out, or its target
+       is not where the app is: it was lost, is an older copy, or the app went back.
+    2. Those that say the same are kept; the others are built from the beginning of the log. A backfill that an earlier
+       start began is continued if it is about the same outputs and topics.
+    3. A sink whose topic has everything already is muted while it is built.
+    4. A plan without a commit is run, finished, planned again or passed over.
+    5. Whatever would lose or double rows is refused.
+    """
+    origins = _origins(declared, found)
+    if found.last is None:
+        return _decide_first(declared, found, origins)
+    last = found.last
+    known, written = known_outputs(last, found.seen)  # 1
+    known = {name: one for name, one in known.items() if _has_table(declared, found, name, one)}
+    kept = {} if declared.rebuild else _unchanged(declared, known)
+    built = [name for name in declared.fingerprints if name not in kept]
+    complete = complete_sinks(declared, written)
+    new = {name: version(declared.fingerprints[name], last.epoch) for name in built}
+    continues = not declared.rebuild and can_continue_backfill(last.backfill, declared, built, complete)  # 2
+    continues &= last.backfill is not None and all(
+        _has_table(declared, found, name, one) for name, one in last.backfill.track.outputs.items()
+    )
+    backfill = dict(last.backfill.track.outputs) if continues and last.backfill else new
+    action = decide_pending(found, kept, backfill or None, declared.sinks)  # 4
+    if action == "skip" and continues and backfill_after_skip(found) is None:
+        continues, backfill = False, new
+    resume = Resume(
+        first=False,
+        kept=kept,
+        backfill=backfill,
+        rebuilt=tuple(name for name in built if name in known),
+        new=tuple(name for name in built if name not in known),
+        dropped=tuple(name for name in known if name not in declared.fingerprints),
+        continues=continues,
+        muted=frozenset(complete & set(built)),  # 3
+        action=action,
+        known=known,
+        written=written,
+        origins={**origins, **_known_origins(last, found)},
+    )
+    return replace(resume, refused=_refusal(declared, found, resume))  # 5
+
+
+def _decide_first(declared: Declared, found: Found, origins: Mapping[str, Offsets]) -> Resume:
+    """The decision for an app of which no epoch is committed yet: there is nothing that a backfill could wait for."""
+    versions = {name: version(one, 0) for name, one in declared.fingerprints.items()}
+    action = decide_pending(found, versions, None, declared.sinks)
+    refused = None
+    if action != "run":
+        refused = _refuse_used_topics(declared.sinks.values(), found)
+    return Resume(True, versions, {}, new=tuple(versions), action=action, origins=origins, refused=refused)
+
+
+def decide_pending(
+    found: Found, live: Versions, backfill: Versions | None, sinks: Mapping[str, DeclaredSink]
+) -> Action:
+    """What becomes of a plan without a commit, for an app with these live outputs, and perhaps others being built."""
+    pending, seen = found.pending, found.seen is not None
+    if pending is None:
+        return "none"
+    if pending.track == "backfill":
+        if backfill is not None and can_run(pending, backfill, "backfill", found, sinks):
+            return "run"
+    # During a backfill the live outputs stand still, except for an epoch that sinks have written.
+    elif (seen or backfill is None) and can_run(pending, live, "live", found, sinks):
+        return "run"
+    if not seen:
+        return "replan"
+    if found.last is None:
+        return "use up"
+    return "skip" if pending.track == "backfill" else "finish"
+
+
+def backfill_after_skip(found: Found) -> BackfillRecord | None:
+    """What is left of the backfill of the last commit when the epoch after it is passed over.
+
+    Nothing, if that epoch has written what the backfill writes: it would write the same rows again.
+    """
+    assert found.last is not None
+    backfill, skipped = found.last.backfill, found.seen
+    if backfill is None or skipped is None:
+        return backfill
+    shared = set(backfill.topics.values()) & set(skipped.topics.values())
+    applied = any(target.epoch == skipped.epoch for target in found.targets.values())
+    return None if shared or applied else backfill
+
+
+def can_run(
+    plan: EpochPlan, outputs: Versions, track: TrackName, found: Found, sinks: Mapping[str, DeclaredSink]
+) -> bool:
+    """Whether a plan is about exactly these outputs, about the topics that are there now, and for this track."""
+    same = plan.outputs == outputs and plan.track == track
+    return same and _same_topics(plan.topics, outputs, sinks) and not replaced_inputs(plan, found)
+
+
+def replaced_inputs(plan: EpochPlan, found: Found) -> set[str]:
+    """The inputs of a plan that are other topics now, under the same names."""
+    return {name for name, cut in plan.cut.sources.items() if found.is_replaced(name, cut.topic_id)}
+
+
+def can_continue_backfill(
+    backfill: BackfillRecord | None, declared: Declared, built: Collection[str], complete: Collection[str]
+) -> bool:
+    """Whether a backfill that was begun is about the same outputs and topics, and its muted sinks need no rows."""
+    if backfill is None or not _same_topics(backfill.topics, built, declared.sinks):
+        return False
+    outputs = backfill.track.outputs
+    same = set(outputs) == set(built) and set(backfill.muted) <= set(complete)
+    return same and all(fingerprint_of(one) == declared.fingerprints[name] for name, one in outputs.items())
+
+
+def known_outputs(last: Commit, seen: EpochPlan | None) -> tuple[Versions, Written]:
+    """The outputs of a commit, and its complete sinks, as far as they have the epoch after it.
+
+    `seen` is that epoch, if sinks have written it. A program without some of the outputs may have run it, and then
+    those never will.
+    """
+    outputs = {**last.replaced.outputs, **last.live.outputs}
+    if seen is None or seen.track == "backfill":
+        return outputs, last.written
+    known = {name: one for name, one in outputs.items() if seen.outputs.get(name) == one}
+    return known, {name: one for name, one in last.written.items() if name in seen.topics}
+
+
+def complete_sinks(declared: Declared, written: Written) -> set[str]:
+    """The sinks that have written everything the app has read, as they are declared now."""
+    return {name for name, sink in declared.sinks.items() if written.get(name) == sink.record}
+
+
+def version(fingerprint: str, epoch: int) -> str:
+    return f"{fingerprint}.{epoch}"
+
+
+def fingerprint_of(version_: str) -> str:
+    return version_.partition(".")[0]
+
+
+def _has_table(declared: Declared, found: Found, name: str, version_: str) -> bool:
+    """Whether an output is none that an outside target keeps, or the target has its table and is where the app is."""
+    url = declared.external.get(name)
+    if url is None:
+        return True
+    status = found.targets.get(url, TargetStatus())
+    return found.is_current(url) and version_ in (status.tables.get(name), status.hidden.get(name))
+
+
+def _unchanged(declared: Declared, known: Versions) -> dict[str, str]:
+    return {
+        name: known[name]
+        for name, fingerprint in declared.fingerprints.items()
+        if name in known and fingerprint_of(known[name]) == fingerprint
+    }
+
+
+def _same_topics(topics: Mapping[str, str], outputs: Collection[str], sinks: Mapping[str, DeclaredSink]) -> bool:
+    """Whether the sinks among these outputs still have the topics they had."""
+    ids = {name: sink.record.topic for name, sink in sinks.items()}
+    return all(ids.get(name) == id_ for name, id_ in topics.items() if name in outputs)
+
+
+# -- where the app began to read --------------------------------------------------------------------------------------
+
+
+def _origins(declared: Declared, found: Found) -> dict[str, Offsets]:
+    read = frozenset[str]().union(*declared.reads.values())
+    return {name: topic.starts for name, topic in found.topics.items() if name in read}
+
+
+def _known_origins(last: Commit, found: Found) -> dict[str, Offsets]:
+    """Where the app began to read each topic, as far as it is still the same topic."""
+    read = _topics_read(last)
+    ids = {name: topic.id for name, topic in found.topics.items()}
+    return {topic: one for topic, one in last.origins.items() if ids.get(topic) in (None, read.get(topic))}
+
+
+def _topics_read(last: Commit) -> dict[str, str]:
+    """The ids of the topics that the app has read."""
+    cuts = [*([last.backfill.track.cut] if last.backfill else []), last.live.cut]
+    return {name: source.topic_id for cut in cuts for name, source in cut.sources.items()}
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def _refusal(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
+    """Why this program cannot go on from what was found; None if it can."""
+    assert found.last is not None
+    refusals = [None if declared.rebuild else _refuse_other_topics(declared.app, found)]
+    begins = not resume.continues and not (resume.action == "run" and found.seen and found.seen.track == "backfill")
+    if resume.backfill and not resume.continues:
+        refusals.append(_refuse_lost_rows(declared, found, resume))
+    refusals.append(_refuse_dropped_topics(declared, found, resume))
+    if begins:
+        built = [sink for name, sink in declared.sinks.items() if name in resume.backfill and name not in resume.muted]
+        refusals.append(_refuse_used_topics(built, found))
+    return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def _refuse_other_topics(app: str, found: Found) -> DeclarationError | None:
+    assert found.last is not None
+    for name, id_ in _topics_read(found.last).items():
+        if found.is_replaced(name, id_):
+            again = "" if name in found.missing else " and created again"
+            return DeclarationError(
+                f"app '{app}': topic '{name}' is not the one it has read: it was dropped{again}",
+                hint="build all views again from the new one: penstock run --rebuild",
+            )
+    return None
+
+
+def _refuse_lost_rows(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
+    """The log must still have what is to be built from it."""
+    read = {topic for name in resume.backfill for topic in declared.reads[name]}
+    for name in sorted(read & found.topics.keys()):
+        for number, start in found.topics[name].starts.items():
+            began = resume.origins.get(name, {}).get(number, start)
+            if start > began:
+                return DeclarationError(
+                    f"app '{declared.app}': views are to be built again, but topic '{name}' no longer has the rows: "
+                    f"partition {number} begins at offset {start}, and the app had begun at {began}",
+                    hint="run the program as it was, or start the changed one as a new app under another name",
+                )
+    return None
+
+
+def _refuse_dropped_topics(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
+    for name in resume.kept:
+        sink = declared.sinks.get(name)
+        if sink is None:
+            continue
+        topic = found.topics.get(sink.topic)
+        if topic is None or topic.id != resume.written[name].topic:
+            return DeclarationError(
+                f"{sink.place}: sink '{sink.name}': topic '{sink.topic}', which it has written, was dropped",
+                hint="have it written again from the beginning: penstock run --rebuild",
+            )
+    return None
+
+
+def _refuse_used_topics(sinks: Collection[DeclaredSink], found: Found) -> DeclarationError | None:
+    """A sink begins with an empty topic, so that the topic is the answer and nothing else."""
+    for sink in sinks:
+        topic = found.topics.get(sink.topic)
+        if topic is not None and topic.has_had_rows:
+            return DeclarationError(
+                f"{sink.place}: sink '{sink.name}': it is new or has changed, and topic '{sink.topic}' has rows",
+                hint=f"name another topic, or have it written again: penstock topic drop {sink.topic}",
+            )
+    return None

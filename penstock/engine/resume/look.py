@@ -1,0 +1,92 @@
+"""What a start is decided by: what the program declares, and what is there of the app and its topics. Only looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.engine.ledger.ledger import APP_NAME, Ledger
+from penstock.engine.ledger.records import Commit, EpochPlan, RestorePlan, SinkRecord
+from penstock.engine.ledger.savepoints import load_savepoint
+from penstock.engine.ledger.upgrade import is_old_folder, read_old_commit
+from penstock.engine.publish.sink_topics import sinks_producer
+from penstock.engine.resume.decide import Declared, DeclaredSink, Found, TopicFound
+from penstock.flow import plan as flow
+from penstock.flow.code import digest
+from penstock.flow.fingerprint import fingerprint
+from penstock.flow.narrow import narrowed
+from penstock.log import Log
+from penstock.paths import app_directory
+from penstock.targets import target_status
+
+
+def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared:
+    """What a program declares. Sinks are recorded as they were written down, before anything was narrowed."""
+    narrow = narrowed(plan)
+    return Declared(
+        plan.app,
+        {output.name: _fingerprint(output) for output in narrow.outputs},
+        {output.name: frozenset(source_names(output.node)) for output in narrow.outputs},
+        {sink.name: _declared_sink(log, sink) for sink in plan.sinks},
+        rebuild,
+        {sink.name: sink.url for sink in plan.external_sinks},
+    )
+
+
+def find(log: Log, plan: flow.Plan) -> Found:
+    """What is there of an app, before it is started."""
+    directory = app_directory(log.path, plan.app)
+    topics = find_topics(log, plan)
+    targets = {sink.url: target_status(sink.url, plan.app) for sink in plan.external_sinks}
+    there = Found(None, topics=topics, targets=targets, missing=_topics_read(plan) - topics.keys())
+    if not (directory / APP_NAME).exists():
+        return there
+    if is_old_folder(directory):
+        return replace(there, last=read_old_commit(directory, log))
+    ledger = Ledger(directory)
+    last, pending = _last_epochs(ledger)
+    return replace(there, last=last, pending=pending, sinks_epoch=max(0, log.last_transaction(sinks_producer(ledger))))
+
+
+def find_topics(log: Log, plan: flow.Plan) -> dict[str, TopicFound]:
+    """The topics of a plan that are there."""
+    names = _topics_read(plan) | {sink.topic for sink in plan.sinks}
+    found = {}
+    for name in sorted(names & set(log.topics())):
+        topic = log.topic(name)
+        found[name] = TopicFound(topic.description.id, topic.starts(), topic.ends())
+    return found
+
+
+def _topics_read(plan: flow.Plan) -> frozenset[str]:
+    return frozenset(name for output in plan.outputs for name in source_names(output.node))
+
+
+def source_names(node: flow.Node) -> set[str]:
+    """The topics that a node is made of."""
+    return {one.name for one in flow.upstream(node) if isinstance(one, flow.Topic | flow.Changelog)}
+
+
+def _last_epochs(ledger: Ledger) -> tuple[Commit | None, EpochPlan | None]:
+    """The commit to continue from, and the plan of an epoch that is not committed. A restore counts as done."""
+    pending = ledger.pending_plan()
+    if isinstance(pending, RestorePlan):
+        return replace(load_savepoint(ledger, pending.restores).commit, epoch=pending.epoch), None
+    return ledger.last_commit(), pending
+
+
+def _fingerprint(output: flow.Output) -> str:
+    """What distinguishes an output from other forms of it."""
+    said = fingerprint(output.node)
+    if isinstance(output, flow.View):
+        return said
+    return digest(f"{output.topic if isinstance(output, flow.Sink) else output.url} {said}")
+
+
+def _declared_sink(log: Log, sink: flow.Sink) -> DeclaredSink:
+    """What it says is as it was declared: other views may change how its answer is worked out, and not the answer."""
+    known = set(log.topics())
+    ids = {name: log.topic(name).description.id for name in {*source_names(sink.node), sink.topic} & known}
+    inputs = {name: ids.get(name) for name in sorted(source_names(sink.node))}
+    return DeclaredSink(
+        sink.name, str(sink.place), sink.topic, SinkRecord(ids.get(sink.topic), fingerprint(sink.node), inputs)
+    )
