@@ -139,7 +139,7 @@ class Instance:
             return None
         self._reached("plan")
         track = self._app.track(plan.track)
-        with self._losses.counted(track.engine, self._work(track, plan)):
+        with self._losses.counted(track.engine, self._epoch_input(track, plan)):
             plan, work, ran = self._unpublished = self._unpublished or self._run_epoch(track, plan)  # 2
         self._reached("run")
         after = self._app.after(plan, track.after(work.cut, work.after, ran))  # checks that the accounts balance
@@ -274,7 +274,7 @@ class Instance:
         """Run the epoch; without rows that make it fail, which are written into its plan first."""
         where = f"app '{track.plan.app}', epoch {plan.epoch}"
         for _ in range(MOST_ROUNDS):
-            work = self._work(track, plan)
+            work = self._epoch_input(track, plan)
             try:
                 return plan, work, track.engine.run(work)
             except FAILURES as error:
@@ -283,11 +283,11 @@ class Instance:
                 # What sinks hold of this epoch was made with its plan as it is.
                 if not is_evaluation(failure) or self._app.published >= work.epoch:
                     raise failure from error
-                plan = replace(plan, token=self.token, dead=self._found_dead(track, work, failure, error))
+                plan = replace(plan, token=self.token, dead=self._find_dead(track, work, failure, error))
                 self._app.ledger.write_plan(plan)
         raise PenstockError(f"{where}: it fails again and again, on other rows each time")
 
-    def _work(self, track: Track, plan: EpochPlan) -> EpochInput:
+    def _epoch_input(self, track: Track, plan: EpochPlan) -> EpochInput:
         return EpochInput(
             plan.epoch,
             self.token,
@@ -304,7 +304,7 @@ class Instance:
         with suppress(PenstockError, OSError):  # what matters is why the attempt failed
             self._garbage.remove_attempt(work.epoch, self.token)
 
-    def _found_dead(self, track: Track, work: EpochInput, failure: PenstockError, error: BaseException) -> Dead:
+    def _find_dead(self, track: Track, work: EpochInput, failure: PenstockError, error: BaseException) -> Dead:
         dead = find_dead(track.engine, track.plan, work, error)
         if dead == work.dead:  # no row is to blame
             output = find_failing_output(track.engine, track.plan, work)
@@ -320,7 +320,7 @@ class Instance:
 
     def _publish(self, track: Track, work: EpochInput, ran: EpochResult, after: AppState) -> None:
         try:
-            self._sides.store(self._aside(work, ran, track))
+            self._sides.store(self._rows_set_aside(work, ran, track))
             writing = [sink.name for sink in self._app.writing_sinks(track)]
             self._app.sinks.apply(work.epoch, _changes(ran, writing))
             built = track is self._app.backfill and after.backfill is None
@@ -342,7 +342,7 @@ class Instance:
                 target.drop([name for name in target.status().tables if (url, name) not in wanted])
         self._old_tables_dropped = True
 
-    def _aside(self, work: EpochInput, ran: EpochResult, track: Track) -> dict[str, pa.RecordBatch]:
+    def _rows_set_aside(self, work: EpochInput, ran: EpochResult, track: Track) -> dict[str, pa.RecordBatch]:
         """The rows that are in no view, by the topic where they are kept."""
         aside = {dead_topic(track.plan.app): dead_rows(ran.dead)}
         late = {

@@ -36,14 +36,14 @@ def output(graph: Graph, rows: DataFrame, end: flow.Output) -> tuple[DataFrame, 
     if not isinstance(end, flow.View):
         changes = _changes(rows, weighted=True)
         schema = without(arrow_schema(changes.schema), EVENTS)
-        return _written(graph, rows, changes, schema, _stage(end.name, schema)), without(schema, WEIGHT)
+        return _write_rows(graph, rows, changes, schema, _stage(end.name, schema)), without(schema, WEIGHT)
     growth = growth_of(end.node.shape)
-    placed = rows if growth == "appended" or keeps_place(end.node) else _placed(graph, rows, end.node.shape.key)
+    placed = rows if growth == "appended" or keeps_place(end.node) else _place_rows(graph, rows, end.node.shape.key)
     changes = _changes(placed, weighted=growth != "appended")
     schema = without(arrow_schema(changes.schema), EVENTS)
     columns = _kept_columns(end, without(schema, WEIGHT))
     view = ViewSpec(end.name, columns, end.node.shape.key, growth)
-    return _written(graph, placed, changes, schema, keep_view(view)), columns
+    return _write_rows(graph, placed, changes, schema, keep_view(view)), columns
 
 
 def _kept_columns(view: flow.View, schema: pa.Schema) -> pa.Schema:
@@ -71,7 +71,7 @@ def keeps_place(node: flow.Node) -> bool:
     return isinstance(node, STATEFUL)
 
 
-def _placed(graph: Graph, rows: DataFrame, key: tuple[str, ...] | None) -> DataFrame:
+def _place_rows(graph: Graph, rows: DataFrame, key: tuple[str, ...] | None) -> DataFrame:
     """Rows where all that has their key is, or all that is equal to them, in every epoch."""
     if key == ():
         return rows.repartitionById(graph.partitions, F.lit(0))
@@ -86,15 +86,15 @@ def _changes(rows: DataFrame, *, weighted: bool) -> DataFrame:
     return rows.select(*names, *weight, *([EVENTS] if EVENTS in rows.columns else []))
 
 
-def _written(graph: Graph, rows: DataFrame, changes: DataFrame, schema: pa.Schema, write: InArrow) -> DataFrame:
+def _write_rows(graph: Graph, rows: DataFrame, changes: DataFrame, schema: pa.Schema, write: InArrow) -> DataFrame:
     operation = graph.operations.get(rows)
     if operation is None:
         return in_arrow(changes, write, REPORTED)
     # What an operator gives is written by the same task: Spark would hand every row over twice more, unchanged.
-    return in_arrow(operation.changes, _written_at_once(operation, write, schema), REPORTED)
+    return in_arrow(operation.changes, _write_at_once(operation, write, schema), REPORTED)
 
 
-def _written_at_once(operation: Operation, write: InArrow, schema: pa.Schema) -> InArrow:
+def _write_at_once(operation: Operation, write: InArrow, schema: pa.Schema) -> InArrow:
     run, given = operation.run, [operation.columns[name] for name in schema.names]
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

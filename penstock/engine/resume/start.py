@@ -65,7 +65,7 @@ def start(
     sinks = TopicSinks(log, sinks_producer(ledger), topics)
     targets = take_over_targets(plan, producer.epoch)
     Savepoints(ledger).finish_restore(producer.epoch, restored_at=now)  # 3
-    resume = _decided(log, declared, ledger, targets, producer.epoch, rebuild=rebuild)  # 4
+    resume = _decide_start(log, declared, ledger, targets, producer.epoch, rebuild=rebuild)  # 4
     declare_tables(plan, engine.built().outputs, targets, find(log, declared), resume)
     whole = Track(engine, plan, inputs, first_cut(inputs, now), {}, {}, {}, {})
     app = AppState(
@@ -88,7 +88,7 @@ def start(
     return app if last is None else _resumed(app, last, resume, rebuild=rebuild)
 
 
-def _decided(log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, *, rebuild: bool) -> Resume:
+def _decide_start(log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, *, rebuild: bool) -> Resume:
     """The decision, now that nobody else changes anything: what the forecast said, by what is really there."""
     declared, found = declared_by(log, plan, rebuild=rebuild), find(log, plan)
     resume = decide(declared, found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def keep_view(view: ViewSpec) -> InArrow:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"view '{view.name}'"):
             epoch = assignment()
-            counted = _Counted(view, batches)
+            counted = _CountedChanges(view, batches)
             report = write(view, epoch, counted)
             yield report_row(view.name, state_partition(epoch.partitions), {**report, "events": counted.events})
 
@@ -111,7 +112,7 @@ def report_row(output: str, partition: int, report: dict[str, object]) -> pa.Rec
     return pa.RecordBatch.from_pylist([row], schema=REPORTED)
 
 
-class _Counted:
+class _CountedChanges:
     """The changes of a view, with the types of its columns, while the events they stand for are counted."""
 
     def __init__(self, view: ViewSpec, batches: Iterator[pa.RecordBatch]) -> None:
@@ -136,7 +137,7 @@ def events_in(batch: pa.RecordBatch) -> int:
     return int(pc.sum(pc.max_element_wise(batch.column(WEIGHT), 0)).as_py())
 
 
-def _merge(view: ViewSpec, epoch: Assignment, batches: _Counted) -> dict[str, object]:
+def _merge(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
     """Add the changes to the runs of this task's partition; which runs it has now, and a file with the changes."""
     partition = state_partition(epoch.partitions)
     files = epoch.views.get(view.name, {}).get(partition, ())
@@ -162,7 +163,7 @@ def _lasts(rows: pa.RecordBatch, whole: bool) -> None:
     """Rows of views do not expire."""
 
 
-def _append(view: ViewSpec, epoch: Assignment, batches: _Counted) -> dict[str, object]:
+def _append(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
     """Write the rows to a file of their own, as they come, and merge earlier small files into one.
 
     Several tasks may have the same partition. So a task says what it added, and which of the earlier files became one,
@@ -172,7 +173,7 @@ def _append(view: ViewSpec, epoch: Assignment, batches: _Counted) -> dict[str, o
     report: dict[str, object] = {}
     rows = iter(batches)
     if (first := next(rows, None)) is not None:
-        added = store_batches(epoch.directory, folder, epoch.prefix, _chained(first, rows))
+        added = store_batches(epoch.directory, folder, epoch.prefix, chain([first], rows))
         report["added"] = added.to_document()
     files = epoch.views.get(view.name, {}).get(state_partition(epoch.partitions), ())
     if (count := _small_files(files)) > 1:
@@ -180,11 +181,6 @@ def _append(view: ViewSpec, epoch: Assignment, batches: _Counted) -> dict[str, o
         merged = store_batches(epoch.directory, folder, epoch.prefix, _merged_batches(epoch.directory, small))
         report["merged"] = {"files": [file.path for file in small], "into": merged.to_document()}
     return report
-
-
-def _chained(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from others
 
 
 def _small_files(files: Sequence[RunFile]) -> int:
