@@ -21,9 +21,10 @@ from penstock.derive.views import ViewReader
 from penstock.engine.ledger.ledger import Ledger, open_ledger
 from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, numbered
 from penstock.engine.plan.cut import Cut
-from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
+from penstock.engine.state.arrangement import Arrangement, Replacing
+from penstock.engine.state.columns import GONE, ID, ORDER
 from penstock.engine.state.hashing import hash_rows
-from penstock.engine.state.run import ID, ORDER, RunFile, open_run, sorted_run, store_run
+from penstock.engine.state.run import RunFile, open_run, sorted_run, store_run
 from penstock.paths import app_directory
 
 ROWS = 10_000_000

@@ -8,6 +8,9 @@ from decimal import Decimal
 
 from penstock.errors import DeclarationError
 
+NO_TIME = -(2**63)
+"""Times are microseconds since 1970; this stands where there is none."""
+
 _SECONDS: dict[str, Decimal] = {
     "microsecond": Decimal("0.000001"),
     "millisecond": Decimal("0.001"),

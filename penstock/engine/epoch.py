@@ -45,8 +45,8 @@ from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcome
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
-from penstock.log.frame import NO_TIME
 from penstock.log.topic import Topic
+from penstock.units import NO_TIME
 
 _LOGGER = logging.getLogger(__name__)
 Clock = Callable[[], int]

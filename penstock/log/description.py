@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,11 +14,10 @@ from penstock.log.ddl import closest, to_ddl, type_ddl
 from penstock.log.document import load_document, store_document
 from penstock.log.files import Files
 from penstock.log.hashing import KEY_TYPES, MAX_PARTITIONS, can_be_key
+from penstock.log.names import NAME_PATTERN, NAME_RULE
 from penstock.log.partition import create_partition
 
 DESCRIPTION_NAME = "topic.json"
-NAME_RULE = "use 1 to 200 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 BATCH_BYTES = 64 * 1024 * 1024
 MOST_BATCH_BYTES = 1024 * 1024 * 1024
 

@@ -10,8 +10,9 @@ from crc32c import crc32c
 
 from penstock.errors import DamagedError, DeclarationError
 from penstock.log.files import Files, write_durably
-from penstock.log.segment import FORMAT
 
+FORMAT = 1
+"""Of everything stored in a log."""
 # JSON from our own files, checked by its checksum: the one place where values have no static type.
 Content = dict[str, Any]
 

@@ -17,7 +17,6 @@ from penstock.log.files import Buffer, File
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
-    NO_TIME,
     OFFSET_COLUMN,
     SPARSE,
     Body,
@@ -34,6 +33,7 @@ from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.partition import Partition
 from penstock.log.reader import Schemas
 from penstock.log.segment import FIRST_FRAME, Preface, encode_preface
+from penstock.units import NO_TIME
 
 DRAFT_SUFFIX = ".draft"
 # Kept rows are collected into frames of about this many.

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from penstock.units import NO_TIME
+
 ALIGNMENT = 64
 HEADER_BYTES = 128
 MAGIC = b"PSF1"
-NO_TIME = -(2**63)
 NO_SEQUENCE = -1
 
 # Flags. The first three say which hidden columns stand after the topic's own, in this order.

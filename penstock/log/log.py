@@ -28,8 +28,6 @@ from penstock.log.catalog_mark import MARK_NAME
 from penstock.log.ddl import closest
 from penstock.log.description import (
     DESCRIPTION_NAME,
-    NAME_PATTERN,
-    NAME_RULE,
     TopicSettings,
     check_topic,
     create_topic_files,
@@ -39,6 +37,7 @@ from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
 from penstock.log.holds import Hold, Holds
 from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
+from penstock.log.names import NAME_PATTERN, NAME_RULE
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
 from penstock.log.repair import catalog_problem

@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.errors import DamagedError
 from penstock.log.document import load_document, store_document
 from penstock.log.files import Files
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
 
 MANIFEST_NAME = "manifest.json"
 

@@ -23,7 +23,6 @@ from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
     HEADER_BYTES,
-    NO_TIME,
     STATE,
     VERSION_COLUMN,
     VERSIONS,
@@ -49,6 +48,7 @@ from penstock.log.schema import conform
 from penstock.log.segment import FIRST_FRAME, check_order, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
 from penstock.log.wait import Watch
+from penstock.units import NO_TIME
 
 # How much of a segment is mapped at a time, and so about how much one poll returns per partition.
 READ_BYTES = 8 * 1024 * 1024

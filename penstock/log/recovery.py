@@ -16,10 +16,11 @@ from enum import Enum
 
 from penstock.errors import DamagedError
 from penstock.log.files import File
-from penstock.log.frame import HEADER_BYTES, NO_TIME, Header
+from penstock.log.frame import HEADER_BYTES, Header
 from penstock.log.manifest import Manifest
 from penstock.log.segment import FIRST_FRAME, Problem, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
+from penstock.units import NO_TIME
 
 
 class Outcome(Enum):

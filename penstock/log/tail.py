@@ -18,7 +18,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from penstock.log.files import File, Files
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
 
 TAIL_NAME = "tail"
 TAIL_BYTES = 128

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
-from penstock.log.frame import NO_TIME
 from penstock.log.index import load_index
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.partition import Partition
@@ -13,6 +12,7 @@ from penstock.log.reader import damage_at
 from penstock.log.rewrite import Progress
 from penstock.log.segment import FIRST_FRAME, Scan, scan
 from penstock.log.tail import Tail
+from penstock.units import NO_TIME
 
 
 @dataclass(slots=True)

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.derive.views import query
 from penstock.log import Log, Topic
-from penstock.log.frame import NO_TIME
 from penstock.paths import app_directory
-from penstock.units import parse_duration
+from penstock.units import NO_TIME, parse_duration
 
 if TYPE_CHECKING:
     from penstock.app import App

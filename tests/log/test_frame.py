@@ -15,7 +15,6 @@ from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
     HEADER_BYTES,
-    NO_TIME,
     OFFSET_COLUMN,
     SPARSE,
     STATE,
@@ -32,6 +31,7 @@ from penstock.log.frame import (
     place,
     row_offsets,
 )
+from penstock.units import NO_TIME
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", tz="UTC"))])
 STATE_JSON = b'{"producers": {}}'

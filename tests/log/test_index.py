@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.log.frame import NO_TIME, Header
+from penstock.log.frame import Header
 from penstock.log.index import (
     INDEX_EVERY_BYTES,
     Entry,
@@ -21,6 +21,7 @@ from penstock.log.index import (
     offset_before_append_time,
     offset_before_event_time,
 )
+from penstock.units import NO_TIME
 from tests.log.simulated import SimulatedDisk
 
 ENTRY = Entry(100, 64, 1_600_000_000_000_000, 1_700_000_000_000_000)

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DamagedError
-from penstock.log.frame import NO_TIME, Stamp, encode, encode_state, place
+from penstock.log.frame import Stamp, encode, encode_state, place
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.recovery import Outcome, settled_tail
 from penstock.log.segment import FIRST_FRAME
 from penstock.log.tail import Tail
+from penstock.units import NO_TIME
 from tests.log.simulated import SimulatedDisk
 
 BOOT, NEXT_BOOT = bytes(15) + b"1", bytes(15) + b"2"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.derive.views.keys import ViewKey
 from penstock.derive.views.runs import Count, NegativeCountError, Opener, OpenPartition, Part
 from penstock.engine.ledger.records import StoredView
-from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.columns import GONE
 from penstock.engine.state.rows import Column, mask
 from penstock.engine.state.run import Run
 from penstock.engine.state.search import Mask

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.ledger.records import Growth
-from penstock.engine.state.arrangement import GONE, WEIGHT
+from penstock.engine.state.columns import COUNT, GONE
 from penstock.engine.state.rows import integers, mask
 from penstock.engine.state.run import Run, RunFile
 from penstock.engine.state.search import NOWHERE, Mask, positions
@@ -125,7 +125,7 @@ class _Pencil:
             self._copy(older, "replaced", np.uint16)[at[known]] += np.int8(sign).astype(np.uint16)
             return
         if older in self.marks:
-            self._copy(older, "added", np.int64)[at[known]] += sign * integers(change.batch, WEIGHT)[known]
+            self._copy(older, "added", np.int64)[at[known]] += sign * integers(change.batch, COUNT)[known]
         if newer in self.marks:
             self._copy(newer, "repeated", np.uint16)[known] += np.int8(sign).astype(np.uint16)
 
@@ -152,7 +152,7 @@ def _keyed_part(run: Run, marks: Marks) -> Part:
 
 def _counted_part(run: Run, marks: Marks) -> Part:
     """A row counts where it stands in the oldest run that has it."""
-    counts = integers(run.batch, WEIGHT)
+    counts = integers(run.batch, COUNT)
     if marks.added is not None:
         counts = counts + marks.added
     if marks.repeated is not None:

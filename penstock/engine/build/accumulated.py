@@ -20,7 +20,7 @@ from penstock.engine.operators.registers import RANK, SAID, USED, Registers
 from penstock.engine.operators.session import LAST, Sessions
 from penstock.engine.operators.weigh import DELTA, Weigh
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.flow import plan as flow
 
 _LONG = pa.int64()

@@ -16,7 +16,7 @@ from penstock.engine.build.graph import has_map
 from penstock.engine.build.registers import bits_of, estimate, rank_of, register_of
 from penstock.engine.build.sketches import gathering, joining
 from penstock.engine.operators.contract import WEIGHT
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.combine import Rule
 from penstock.flow.expressions import Call
 

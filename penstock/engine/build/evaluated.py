@@ -18,7 +18,7 @@ from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.replace import Replace
 from penstock.engine.operators.windows import END, START, WindowOrder
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.flow import plan as flow
 from penstock.flow.expressions import Call, columns_of
 

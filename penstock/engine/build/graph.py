@@ -25,7 +25,7 @@ from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
 from penstock.flow.timed import delayed_by, timed_inputs, timed_sources
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
 
 PARTITION = "_partition"
 OFFSET = "_offset"

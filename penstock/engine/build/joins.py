@@ -28,8 +28,7 @@ from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, ROW_HASH, S
 from penstock.engine.operators.join import Bounds, Join, Side
 from penstock.engine.operators.lookup import AGE, EVENT
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, Columns
-from penstock.engine.state.arrangement import GONE
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT, GONE
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.shapes import joined_columns

@@ -14,7 +14,7 @@ from penstock.engine.build.windows import NO_MOMENT, moment
 from penstock.engine.operators.contract import MOMENT, WEIGHT, PairOperator
 from penstock.engine.operators.lookup import AGE, EVENT, Events, Lookup, Versions
 from penstock.engine.operators.sides import Columns
-from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.columns import GONE
 from penstock.flow import plan as flow
 from penstock.flow.names import unquoted
 

@@ -22,7 +22,7 @@ from penstock.engine.datasource.read import evened
 from penstock.engine.datasource.topic import Place, kept_topic, plain_errors
 from penstock.engine.plan.observe import ahead_mask, event_times
 from penstock.engine.run.tasks import Assignment, InArrow, assignment, report
-from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.columns import GONE
 from penstock.engine.state.rows import mask
 from penstock.flow import plan as flow
 from penstock.log import Batch

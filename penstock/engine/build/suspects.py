@@ -21,7 +21,7 @@ from penstock.engine.build.guarded import TOPIC, guarding
 from penstock.engine.build.sources import source
 from penstock.engine.build.windows import last_moment, moment
 from penstock.engine.operators.contract import WEIGHT
-from penstock.engine.state.arrangement import GONE
+from penstock.engine.state.columns import GONE
 from penstock.flow import plan as flow
 from penstock.flow.expressions import Call, split_aggregates
 from penstock.flow.timed import lateness

@@ -25,7 +25,7 @@ from penstock.engine.operators.contract import DEADLINE, EVENTS, MOMENT, ROW_HAS
 from penstock.engine.operators.first import First
 from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.timed import corrected_for, window_end

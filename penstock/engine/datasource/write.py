@@ -37,7 +37,7 @@ from penstock.engine.datasource.staging import (
 from penstock.engine.datasource.topic import Place, fresh_topic, kept_topic, place_of, plain_errors
 from penstock.errors import DeclarationError, FencedError, RowError
 from penstock.log import Log, Producer, Topic, Transaction
-from penstock.log.description import NAME_PATTERN
+from penstock.log.names import NAME_PATTERN
 from penstock.log.rows import batch_to_schema
 
 # How much of a task's rows is sorted and encoded at a time, for all partitions together.

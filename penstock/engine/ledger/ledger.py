@@ -24,9 +24,9 @@ from penstock.engine.ledger.records import (
     numbered,
 )
 from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, UnknownOutcomeError
-from penstock.log.description import NAME_PATTERN, NAME_RULE
 from penstock.log.document import Content, load_document, store_document
 from penstock.log.files import Disk, Files, disk_errors
+from penstock.log.names import NAME_PATTERN, NAME_RULE
 
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"

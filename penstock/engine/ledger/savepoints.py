@@ -19,9 +19,9 @@ from penstock.engine.ledger.records import Commit, EpochChanges, RestorePlan
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
 from penstock.log.ddl import closest
-from penstock.log.description import NAME_PATTERN, NAME_RULE
 from penstock.log.document import load_document, store_document
 from penstock.log.files import File, disk_errors
+from penstock.log.names import NAME_PATTERN, NAME_RULE
 
 LOCK_NAME = "lock"
 DOCUMENT_SUFFIX = ".json"

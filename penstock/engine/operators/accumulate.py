@@ -28,8 +28,8 @@ from penstock.engine.operators.contract import (
     weighted,
 )
 from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
-from penstock.engine.state.arrangement import GONE, WHOLE, Adding, Arrangement, Replacing
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Adding, Arrangement, Replacing
+from penstock.engine.state.columns import COUNT, GONE, WHOLE
 from penstock.engine.state.combine import Rule
 from penstock.engine.state.rows import Numbers, integers, picked, stacked, with_columns
 from penstock.engine.state.run import Run, sorted_run

@@ -14,10 +14,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.state.arrangement import GONE, WHOLE, Arrangement, Kind
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Arrangement, Kind
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER, WHOLE
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, with_columns, without_columns
-from penstock.engine.state.run import ID, ORDER, Run
+from penstock.engine.state.run import Run
 from penstock.engine.state.search import Hashes, Mask
 
 WEIGHT = "_weight"

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from penstock.engine.operators.contract import DEADLINE, MOMENT, Outcome, Times, hashes_of, on_time, weighted
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, missing
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.columns import COUNT, ID
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
-from penstock.engine.state.run import ID, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import distinct, firsts
 
 

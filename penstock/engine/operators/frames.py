@@ -21,10 +21,10 @@ from penstock.engine.operators.regroup import TIMES
 from penstock.engine.operators.segments import among, find
 from penstock.engine.operators.session import late_sessions
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.columns import COUNT, ID
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns, without_columns
-from penstock.engine.state.run import ID, Run
+from penstock.engine.state.run import Run
 from penstock.engine.state.search import NOWHERE, Hashes, Mask, distinct, expanded, firsts, positions
 from penstock.flow.plan import Session
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import EVENTS, HASH, SECOND_HASH, Outcome, Times, hashes_of
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement, Kind
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.combine import folded
 from penstock.engine.state.rows import Numbers, integers, taken, with_columns, without_columns
 from penstock.engine.state.search import Hashes, Mask, by_key, firsts

@@ -19,8 +19,8 @@ import pyarrow as pa
 from penstock.engine.operators.contract import MOMENT, SECOND_HASH, WEIGHT, PairOutcome, Times, hashes_of, on_time
 from penstock.engine.operators.members import OWN, by_group, members, missing, of_groups
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, SIDE, SideRows
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.rows import Numbers, hashes, integers, mask, nulls, picked, stacked, taken
 from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import Hashes, Mask, Positions, distinct, firsts, lower_bounds, positions

@@ -18,10 +18,10 @@ from penstock.engine.operators.join import PIECE_PAIRS, Changed, Seen, repeated,
 from penstock.engine.operators.members import by_group, groups, members
 from penstock.engine.operators.segments import find
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, RIGHT, SIDE, SideRows
-from penstock.engine.state.arrangement import GONE, Arrangement
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, stacked, taken
-from penstock.engine.state.run import ID, ORDER, Run
+from penstock.engine.state.run import Run
 from penstock.engine.state.search import NOWHERE, Mask, Positions, firsts, positions
 
 EVENT = "_event"  # when an event happened; its moment is that of the version it looks for

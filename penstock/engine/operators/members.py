@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from penstock.engine.operators.contract import DEADLINE, EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
 from penstock.engine.operators.segments import segments
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
+from penstock.engine.state.columns import COUNT, ID, ORDER
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, with_columns
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import NOWHERE, Hashes, Mask, Ordered, Positions, by_key, firsts, positions
 
 MEMBERS = Adding({COUNT: "sum"})

@@ -20,9 +20,10 @@ from penstock.engine.operators.contract import (
     run_schema,
     weighted,
 )
-from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
+from penstock.engine.state.arrangement import Arrangement, Replacing
+from penstock.engine.state.columns import GONE, ID, ORDER
 from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, taken, with_columns
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import Mask, by_key, firsts
 
 OFFSET = "_offset"

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH, WEIGHT, Outcome, Times, events_of, hashes_of
 from penstock.engine.operators.members import MEMBERS, OWN, members, members_schema, missing
 from penstock.engine.operators.segments import segments
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.columns import COUNT, ID, ORDER
 from penstock.engine.state.rows import (
     Column,
     Numbers,
@@ -25,7 +25,7 @@ from penstock.engine.state.rows import (
     with_columns,
     without_columns,
 )
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import NOWHERE, Mask, Positions, distinct, firsts, positions
 
 RANK = "rank"

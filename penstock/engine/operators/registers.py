@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from penstock.engine.operators.contract import Outcome, Times, hashes_of, keyed
 from penstock.engine.operators.windows import END, WindowOrder, group_order, late_windows, window_expiry
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.columns import COUNT, ID, ORDER
 from penstock.engine.state.rows import Numbers, integers, picked, with_columns
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 
 RANK = "_rank"
 SAID = "_said"  # by how much the sum of 2**-rank changes

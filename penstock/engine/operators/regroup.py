@@ -14,10 +14,10 @@ import pyarrow as pa
 from penstock.engine.operators.contract import SECOND_HASH, Outcome, Times, on_time
 from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, of_groups
 from penstock.engine.operators.windows import END, WindowOrder, closing, group_order, late_windows, window_expiry
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.state.columns import COUNT, ORDER
 from penstock.engine.state.rows import Numbers, integers, picked, taken, with_columns, without_columns
-from penstock.engine.state.run import ORDER, Run
+from penstock.engine.state.run import Run
 from penstock.engine.state.search import distinct, firsts
 
 TIMES = "_times"

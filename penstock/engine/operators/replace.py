@@ -19,8 +19,8 @@ from penstock.engine.operators.contract import (
     weighted,
 )
 from penstock.engine.operators.windows import END, WindowOrder, window_expiry
-from penstock.engine.state.arrangement import GONE, Arrangement, Replacing
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Arrangement, Replacing
+from penstock.engine.state.columns import COUNT, GONE
 from penstock.engine.state.rows import Numbers, integers, picked, with_columns
 from penstock.engine.state.run import Run, sorted_run
 

@@ -28,11 +28,11 @@ from penstock.engine.operators.contract import (
 from penstock.engine.operators.members import by_group, groups, missing
 from penstock.engine.operators.segments import running_maximum
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import GONE, Adding, Arrangement, Replacing
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Adding, Arrangement, Replacing
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.combine import Rule, folded
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import Hashes, Mask, distinct, firsts
 from penstock.flow.plan import Session
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.members import MEMBERS, members_schema
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Adding
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.rows import picked, with_columns
 from penstock.engine.state.search import Mask
 

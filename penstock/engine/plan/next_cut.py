@@ -13,9 +13,9 @@ from penstock.errors import RangeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
-from penstock.log.frame import NO_TIME
 from penstock.log.promises import effective
 from penstock.log.topic import Topic
+from penstock.units import NO_TIME
 
 Times = Mapping[str, int]
 """How far time has come for what reads some topics together, by `together(topics)`. It never goes back."""

@@ -19,10 +19,10 @@ import pyarrow as pa
 from penstock.engine.plan.watermark import Seen
 from penstock.errors import DeclarationError
 from penstock.flow.plan import Timing
-from penstock.log.frame import NO_TIME
 from penstock.log.headers import Headers
 from penstock.log.reader import Batch
 from penstock.log.topic import Topic
+from penstock.units import NO_TIME
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

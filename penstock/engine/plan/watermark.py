@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.flow.plan import Timing
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
+
+if TYPE_CHECKING:
+    from penstock.flow.plan import Timing
 
 # A producer that is silent for so much longer than `idle` is forgotten, so that what is recorded stays small however
 # many producers come and go.

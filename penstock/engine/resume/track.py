@@ -20,8 +20,8 @@ from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
 from penstock.flow.timed import timed_sources
 from penstock.log.ddl import to_ddl
-from penstock.log.frame import NO_TIME
 from penstock.log.schema import parse_schema
+from penstock.units import NO_TIME
 
 # Where any moment may be an end, silence makes an epoch this often, in microseconds.
 TICK = 1_000_000

@@ -20,11 +20,11 @@ from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.ledger.records import VIEWS_DIRECTORY, Growth
 from penstock.engine.operators.contract import EVENTS, WEIGHT, keyed
 from penstock.engine.run.tasks import Assignment, InArrow, assignment, collected, state_partition
-from penstock.engine.state.arrangement import GONE, GROWTH, Adding, Arrangement, Replacing
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import GROWTH, Adding, Arrangement, Replacing
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.hashing import hash_rows
 from penstock.engine.state.rows import Numbers, hashes, integers, taken, with_columns, without_columns
-from penstock.engine.state.run import ID, ORDER, Run, RunFile, open_batches, open_runs, store_batches, store_run
+from penstock.engine.state.run import Run, RunFile, open_batches, open_runs, store_batches, store_run
 from penstock.engine.state.search import by_key, firsts
 from penstock.log.files import disk_errors
 

@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.state.columns import COUNT, GONE, WHOLE
 from penstock.engine.state.combine import Rule, rejoined, together
 from penstock.engine.state.rows import Numbers, gathered, integers, mask, nulls, picked, stacked, taken, with_columns
 from penstock.engine.state.run import Run
 from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, interleaved, lower_bounds, positions, ranges
 
-WEIGHT = "_n"
-WHOLE = "_whole"
-GONE = "_gone"
 # An older run this many times larger than the next is left alone.
 GROWTH = 3
 # Columns of text hold at most 2 GiB in one batch, so runs are not merged beyond this.
@@ -65,12 +63,12 @@ class Adding:
     def merged(self, older: Run, newer: Run) -> Run:
         """Two runs as one."""
         run = _merged(older, newer, self.together)
-        if set(self.rules) != {WEIGHT}:
+        if set(self.rules) != {COUNT}:
             return run  # a part that counts for nothing may still change a sum
         return Run(picked(run.batch, self.alive(run.batch)))
 
     def alive(self, rows: pa.RecordBatch) -> Mask:
-        alive: Mask = integers(rows, WEIGHT) != 0
+        alive: Mask = integers(rows, COUNT) != 0
         return alive
 
 

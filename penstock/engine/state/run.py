@@ -17,12 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.engine.state.columns import ID, ORDER
 from penstock.engine.state.rows import hashes, taken
 from penstock.engine.state.search import Hashes, by_key, in_order
 from penstock.errors import DamagedError
-
-ORDER = "_order"
-ID = "_id"
 
 # What this process has open, by the folder of an app and a folder of runs in it.
 _opened: dict[tuple[Path, str], dict[RunFile, Run]] = {}

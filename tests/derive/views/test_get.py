@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.derive.views import ViewReader, get
-from penstock.engine.state.run import ID, ORDER, Run
+from penstock.engine.state.columns import ID, ORDER
+from penstock.engine.state.run import Run
 from penstock.errors import DeclarationError
 from tests.derive.views.writing import GONE, WrittenApp, WrittenView
 

@@ -29,10 +29,11 @@ from penstock.engine.ledger.records import (
     numbered,
 )
 from penstock.engine.plan.cut import Cut
-from penstock.engine.state.arrangement import GONE, WEIGHT, Adding, Arrangement, Replacing
+from penstock.engine.state.arrangement import Adding, Arrangement, Replacing
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.hashing import hash_rows
 from penstock.engine.state.rows import with_columns
-from penstock.engine.state.run import ID, ORDER, Run, RunFile, open_run, sorted_run, store_run
+from penstock.engine.state.run import Run, RunFile, open_run, sorted_run, store_run
 from penstock.log.schema import parse_schema
 
 SECOND = 1_000_000
@@ -107,7 +108,7 @@ class WrittenApp:
         """Add and take away rows of a counted view; no row twice."""
         view = self.views[name]
         batch = pa.RecordBatch.from_pylist(list(rows), view.schema)
-        self._add(view, batch, list(view.schema.names), {WEIGHT: pa.array(weights, pa.int64())})
+        self._add(view, batch, list(view.schema.names), {COUNT: pa.array(weights, pa.int64())})
         self._store_changes(view, rows, weights)
 
     def append(self, name: str, rows: Rows) -> None:
@@ -151,7 +152,7 @@ class WrittenApp:
             if view.growth == "appended":
                 merged = Run(pa.concat_batches([run.batch for run in runs[-len(newest) :]]))
             else:
-                kind = Replacing() if view.growth == "keyed" else Adding({WEIGHT: "sum"})
+                kind = Replacing() if view.growth == "keyed" else Adding({COUNT: "sum"})
                 arrangement = Arrangement(kind, runs[0].batch.schema, runs)
                 merged = arrangement.merged(len(newest), lambda batch, whole: None, 0)
             if merged.rows:

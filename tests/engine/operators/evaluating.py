@@ -13,7 +13,7 @@ from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, REVISION, R
 from penstock.engine.operators.regroup import TIMES
 from penstock.engine.operators.replace import Replace
 from penstock.engine.operators.windows import END, START, WindowOrder
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.stepping import Event, Row, Way, hash_of, hashed
 
 ANSWER = ("key", START, END, "values", REVISION)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import EVENTS, HASH, REVISION, SECOND_HASH, WEIGHT
 from penstock.engine.operators.windows import END, START, WindowOrder
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.errors import RowError
 from tests.engine.operators.stepping import (
     NO_TIME,

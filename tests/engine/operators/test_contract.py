@@ -32,8 +32,8 @@ from penstock.engine.operators.replace import Replace
 from penstock.engine.operators.session import LAST, Sessions
 from penstock.engine.operators.weigh import Weigh
 from penstock.engine.operators.windows import END, START, WindowOrder
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.rows import integers
 from tests.engine.operators.stepping import NO_TIME, Row, Way, frozen, hash_of, hashed, stepping
 

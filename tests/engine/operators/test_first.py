@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import DEADLINE, EVENTS, HASH, MOMENT, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.first import First
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.evaluating import counted
 from tests.engine.operators.stepping import (
     NO_TIME,

@@ -15,7 +15,7 @@ from penstock.engine.operators import frames
 from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, REVISION, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.frames import Frames
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.flow.plan import Session
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, evaluated, replacing, sorted_values, timed_rows
 from tests.engine.operators.stepping import (

@@ -12,7 +12,7 @@ from penstock.engine.operators.accumulate import Accumulate
 from penstock.engine.operators.contract import HASH, REVISION, SECOND_HASH
 from penstock.engine.operators.hop import PANE, Hop
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.stepping import Epoch, Event, Row, Stepper, Way, Windows, hashed, histories, stepping, ways
 from tests.engine.operators.test_accumulate import GROWING, RULES, parts, run, schema
 

@@ -15,8 +15,8 @@ from penstock.engine.operators import join as joins
 from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, Times
 from penstock.engine.operators.join import Bounds, How, Join, Side
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, Columns
-from penstock.engine.state.arrangement import WEIGHT as COUNT
 from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT
 
 SCHEMA = pa.schema(
     [

@@ -15,8 +15,8 @@ from penstock.engine.operators import lookup
 from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, Keeper, Times
 from penstock.engine.operators.lookup import AGE, EVENT, Events, Lookup, Versions
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, RIGHT, SIDE, Columns
-from penstock.engine.state.arrangement import GONE, Arrangement
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT, GONE
 from penstock.engine.state.run import Run
 
 SCHEMA = pa.schema(

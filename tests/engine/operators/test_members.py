@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH, hashes_of
 from penstock.engine.operators.members import by_group, groups, members, missing, of_groups
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.engine.state.rows import taken
 from penstock.engine.state.run import Run
 

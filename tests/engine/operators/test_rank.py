@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import HASH, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.rank import RANK, Rank
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.evaluating import counted
 from tests.engine.operators.stepping import (
     NO_TIME,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.operators.contract import HASH, SECOND_HASH
 from penstock.engine.operators.registers import RANK, SAID, USED, Registers
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.stepping import (
     Epoch,
     Event,

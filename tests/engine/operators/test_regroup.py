@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.operators.contract import EVENTS, HASH, REVISION, ROW_HASH, SECOND_HASH
 from penstock.engine.operators.regroup import TIMES, Regroup
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, counted, evaluated, replacing, sorted_values
 from tests.engine.operators.stepping import (
     Answers,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import REVISION, WEIGHT
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, replacing
 from tests.engine.operators.stepping import NO_TIME, Row, Way, hashed, stepping, ways
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.engine.operators.contract import EVENTS, HASH, REVISION, SECOND_HASH
 from penstock.engine.operators.session import LAST, Sessions
 from penstock.engine.operators.windows import END, START
-from penstock.engine.state.arrangement import WEIGHT as COUNT
+from penstock.engine.state.columns import COUNT
 from penstock.errors import RowError
 from tests.engine.operators.stepping import (
     NO_TIME,

@@ -16,7 +16,7 @@ from penstock.engine.plan.watermark import SourceTime
 from penstock.errors import RangeError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
 
 MARKS = st.none() | st.integers(0, 100)
 

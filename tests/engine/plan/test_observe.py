@@ -17,9 +17,9 @@ from penstock.engine.plan.watermark import Seen, SourceTime, advance
 from penstock.errors import DeclarationError
 from penstock.flow.plan import Timing
 from penstock.log import Batch, Topic
-from penstock.log.frame import NO_TIME
 from penstock.log.headers import HeaderReader, Headers
 from penstock.log.tail import Tail
+from penstock.units import NO_TIME
 
 SECOND = 1_000_000
 DAY = timedelta(days=1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.ledger.codec import decode, encode
 from penstock.engine.plan.watermark import FORGET_AFTER, Clock, Seen, SourceTime, advance
 from penstock.flow.plan import Timing
-from penstock.log.frame import NO_TIME
+from penstock.units import NO_TIME
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

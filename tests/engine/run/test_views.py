@@ -22,9 +22,8 @@ from penstock.engine.run import views
 from penstock.engine.run.reports import ReportedOutputs
 from penstock.engine.run.tasks import Assignment
 from penstock.engine.run.views import ViewSpec, keep_view
-from penstock.engine.state.arrangement import GONE
-from penstock.engine.state.arrangement import WEIGHT as COUNT
-from penstock.engine.state.run import ID, ORDER, RunFile, open_batches
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
+from penstock.engine.state.run import RunFile, open_batches
 
 Row = Mapping[str, Any]
 Change = tuple[Row, int]

@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.state import arrangement as arrangements
-from penstock.engine.state.arrangement import GONE, WEIGHT, WHOLE, Adding, Arrangement, Kind, Replacing, last_expiry
+from penstock.engine.state.arrangement import Adding, Arrangement, Kind, Replacing, last_expiry
+from penstock.engine.state.columns import COUNT, GONE, ID, ORDER, WHOLE
 from penstock.engine.state.rows import integers
-from penstock.engine.state.run import ID, ORDER, Run, sorted_run
+from penstock.engine.state.run import Run, sorted_run
 
 Key = tuple[int, int]
 KEYS = [(order, id_) for order in (0, 5, 2**64 - 1) for id_ in (1, 2**63, 2**64 - 1)]
-SUMS = Adding({WEIGHT: "sum", "sum": "sum", "least": "min"})
+SUMS = Adding({COUNT: "sum", "sum": "sum", "least": "min"})
 PLAIN = pa.schema([("name", pa.list_(pa.string())), ("sum", pa.int64()), ("least", pa.int64())])
-HIDDEN = [(WEIGHT, pa.int64()), (ORDER, pa.int64()), (ID, pa.int64())]
+HIDDEN = [(COUNT, pa.int64()), (ORDER, pa.int64()), (ID, pa.int64())]
 
 # In each epoch: for some keys what is added to their count and their sum.
 Epochs = list[dict[Key, tuple[int, int]]]
@@ -42,7 +43,7 @@ def row(key: Key, **values: Any) -> dict[str, Any]:
 def adding(epochs: Epochs) -> Arrangement:
     schema = pa.schema([*PLAIN, *HIDDEN])
     runs = [
-        run_of([row(key, sum=sum_, least=sum_, **{WEIGHT: count}) for key, (count, sum_) in epoch.items()], schema)
+        run_of([row(key, sum=sum_, least=sum_, **{COUNT: count}) for key, (count, sum_) in epoch.items()], schema)
         for epoch in epochs
     ]
     return Arrangement(SUMS, schema, tuple(runs))
@@ -100,7 +101,7 @@ def test_looking_up_adds_up_what_all_runs_say(epochs: Epochs, wanted: list[Key])
     held = added_up(epochs)
     assert there.tolist() == [key in held for key in wanted]
     assert keys_of(rows) == [key for key in wanted if key in held]
-    found = zip(*(rows.column(name).to_pylist() for name in (WEIGHT, "sum", "least")), strict=True)
+    found = zip(*(rows.column(name).to_pylist() for name in (COUNT, "sum", "least")), strict=True)
     assert list(found) == [held[key] for key in wanted if key in held]
     assert rows.column("name").to_pylist() == [[str(key)] for key in wanted if key in held]
 
@@ -144,7 +145,7 @@ def test_all_rows_of_an_order_are_found(epochs: Epochs, orders: list[int], adds:
 @given(epochs, st.integers(0, 6), st.integers(0, 6))
 def test_rows_between_orders_are_found(epochs: Epochs, low: int, length: int) -> None:
     high = low + length
-    found = adding(epochs).between([(2**63, 2**64 - 1), (low, high)], lambda rows: integers(rows, WEIGHT) > -9)
+    found = adding(epochs).between([(2**63, 2**64 - 1), (low, high)], lambda rows: integers(rows, COUNT) > -9)
     held = added_up(epochs)
     assert keys_of(found.batch) == sorted(key for key in held if low <= key[0] <= high or key[0] >= 2**63)
 
@@ -153,13 +154,13 @@ def test_a_whole_row_hides_what_older_runs_say() -> None:
     schema = pa.schema([*PLAIN, *HIDDEN, (WHOLE, pa.bool_())])
     key = KEYS[0]
     runs = [
-        run_of([row(key, sum=sum_, least=sum_, **{WEIGHT: 1, WHOLE: whole})], schema)
+        run_of([row(key, sum=sum_, least=sum_, **{COUNT: 1, WHOLE: whole})], schema)
         for sum_, whole in ((5, False), (7, True), (1, False))
     ]
     for merged in (tuple(runs), (runs[0], SUMS.merged(*runs[1:])), (SUMS.merged(*runs[:2]), runs[2])):
         rows, _ = Arrangement(SUMS, schema, merged).look_up(*key_columns([key]))
-        assert rows.select([WEIGHT, "sum", "least", WHOLE]).to_pylist() == [
-            {WEIGHT: 2, "sum": 8, "least": 1, WHOLE: True}
+        assert rows.select([COUNT, "sum", "least", WHOLE]).to_pylist() == [
+            {COUNT: 2, "sum": 8, "least": 1, WHOLE: True}
         ]
 
 
@@ -168,16 +169,16 @@ def test_a_part_that_counts_for_nothing_still_changes_a_sum() -> None:
     whole = adding([{key: (1, 10)}, {key: (-1, -10)}, {key: (1, 12)}])
     later = Run(whole.merged(2, never, 0).batch)
     rows, _ = Arrangement(SUMS, whole.schema, (whole.runs[0], later)).look_up(*key_columns([key]))
-    assert rows.select([WEIGHT, "sum"]).to_pylist() == [{WEIGHT: 1, "sum": 12}]
+    assert rows.select([COUNT, "sum"]).to_pylist() == [{COUNT: 1, "sum": 12}]
 
 
 def sized(*rows: int) -> Arrangement:
-    schema = pa.schema([(WEIGHT, pa.int64()), (ORDER, pa.int64()), (ID, pa.int64())])
+    schema = pa.schema([(COUNT, pa.int64()), (ORDER, pa.int64()), (ID, pa.int64())])
     runs = []
     for number, count in enumerate(rows):
-        keys = [{WEIGHT: 1, ORDER: at, ID: number} for at in range(count)]
+        keys = [{COUNT: 1, ORDER: at, ID: number} for at in range(count)]
         runs.append(run_of(keys, schema))
-    return Arrangement(Adding({WEIGHT: "sum"}), schema, tuple(runs))
+    return Arrangement(Adding({COUNT: "sum"}), schema, tuple(runs))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_there_are_few_runs_and_none_is_lost(rows: list[int]) -> None:
 
 
 def _numbered(count: int, number: int) -> Run:
-    rows = [{WEIGHT: 1, ORDER: at, ID: number} for at in range(count)]
+    rows = [{COUNT: 1, ORDER: at, ID: number} for at in range(count)]
     return run_of(rows, sized().schema)
 
 

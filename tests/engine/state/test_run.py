@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.run import ID, ORDER, Run, RunFile, open_run, open_runs, reachable, sorted_run, store_run
+from penstock.engine.state.columns import ID, ORDER
+from penstock.engine.state.run import Run, RunFile, open_run, open_runs, reachable, sorted_run, store_run
 from penstock.errors import DamagedError
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -1,0 +1,12 @@
+"""The columns that runs have beside those of their rows. No column of a user begins with an underscore."""
+
+ORDER = "_order"
+"""The first 64 bits of the hash of a row's key: runs are sorted by it."""
+ID = "_id"
+"""The other 64 bits: rows of equal order are sorted by it, and with the order it identifies a key."""
+COUNT = "_n"
+"""How many of a row there are, or by how many they have become more or fewer."""
+GONE = "_gone"
+"""True in a row that deletes the older row of its key."""
+WHOLE = "_whole"
+"""True in a row that is all of its key's state, and not a difference to older runs."""
