@@ -37,7 +37,7 @@ from penstock.engine.resume.app_state import AppState, has_arrived
 from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
 from penstock.engine.resume.start import start
 from penstock.engine.resume.track import Track
-from penstock.engine.run.compiled import EpochInput, EpochResult, staged_batches
+from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, staged_batches
 from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
 from penstock.engine.run.lost import Losses
@@ -77,8 +77,9 @@ class Progress:
 class Instance:
     """One instance of an app. `step` runs an epoch; use it as a context manager, or call `close`.
 
-    `rebuild` builds all views again from the log. `reached` is called with the name of each step when it is done
-    ('plan', 'run', 'publish', 'commit'): tests crash there.
+    `rebuild` builds all views again from the log. `compiled` is this plan as an earlier instance has built it.
+    `reached` is called with the name of each step when it is done ('plan', 'run', 'publish', 'commit'): tests crash
+    there.
     """
 
     def __init__(
@@ -91,12 +92,13 @@ class Instance:
         clock: Clock = wall_clock,
         rebuild: bool = False,
         reached: Callable[[str], None] = lambda step: None,
+        compiled: CompiledPlan | None = None,
     ) -> None:
         self._log = log
         self._settings = settings
         self._clock = clock
         self._reached = reached
-        self._app: AppState = start(plan, log, settings, spark, now=clock(), rebuild=rebuild)
+        self._app: AppState = start(plan, log, settings, spark, now=clock(), rebuild=rebuild, compiled=compiled)
         self._sides = SideTopics(log, self._app.producer)
         self._garbage = Garbage(self._app.ledger, retention=settings.change_retention)
         self._losses = Losses()
@@ -108,6 +110,11 @@ class Instance:
     @property
     def token(self) -> int:
         return self._app.token
+
+    @property
+    def compiled(self) -> CompiledPlan:
+        """The plan as it was built, for the next instance with the same plan."""
+        return self._app.whole.engine
 
     def accounts(self) -> dict[str, Account]:
         """What became of all events so far, by view."""

@@ -152,7 +152,7 @@ def top(node: Node, count: int, by: str, per: Sequence[str], ties: Ties, place: 
     groups = tuple(check_column(name, columns) for name in ([per] if isinstance(per, str) else per))
     check_columns(groups)
     check_free(groups, ("rank",), "top adds one")
-    return Top(node, count, orders(by, columns), groups, ties, shapes.ranked(node.shape, groups, ties), place)
+    return Top(node, count, orders(by, columns), groups, ties, shapes.ranked(node.shape, count, groups, ties), place)
 
 
 def other_rows(other: object) -> Rows:

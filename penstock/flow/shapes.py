@@ -58,10 +58,11 @@ def united(shapes: Sequence[Shape]) -> Shape:
     return Shape(columns, time, None, any(shape.retracts for shape in shapes), first.time_is_end)
 
 
-def ranked(shape: Shape, per: tuple[str, ...], ties: Ties) -> Shape:
+def ranked(shape: Shape, count: int, per: tuple[str, ...], ties: Ties) -> Shape:
+    """The first rows of each group. Where there is one, the group is the key; else its rows differ in their rank."""
     check_free(shape.columns or (), (RANK,), "top adds one")
     columns = None if shape.columns is None else (*shape.columns, RANK)
-    key = (*per, RANK) if ties == "break" else None
+    key = (per if count == 1 else (*per, RANK)) if ties == "break" else None
     return Shape(columns, shape.time, key, retracts=True, time_is_end=shape.time_is_end)
 
 

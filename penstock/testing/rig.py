@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from penstock.engine.epoch import Instance, Progress
     from penstock.engine.ledger.records import Account
     from penstock.engine.plan.cut import SourceCut
+    from penstock.engine.run.compiled import CompiledPlan
     from penstock.engine.spark import SparkSession
+    from penstock.flow.plan import Plan
     from penstock.log.producer import Producer
 
 Step = Literal["plan", "run", "publish", "commit"]
@@ -68,6 +70,7 @@ class Rig:
         self._producers: dict[str, Producer] = {}
         self.log = Log(self._folder, clock=lambda: self.now.timestamp())
         self._instance: Instance | None = None
+        self._compiled: tuple[Plan, CompiledPlan] | None = None
         self.restart()
 
     # -- what happens -------------------------------------------------------------------------------------------------
@@ -124,9 +127,19 @@ class Rig:
             self.app = app
         self._stop()
         self._crash_at = None
+        plan = self.app.plan
+        # Building a plan takes longer than most epochs of a test: the same program is built once.
+        compiled = self._compiled[1] if self._compiled is not None and self._compiled[0] == plan else None
         self._instance = Instance(
-            self.app.plan, self.log, self.app.settings, self._spark, clock=self._clock, reached=self._reached
+            plan,
+            self.log,
+            self.app.settings,
+            self._spark,
+            clock=self._clock,
+            reached=self._reached,
+            compiled=compiled,
         )
+        self._compiled = plan, self._instance.compiled
 
     # -- what can be seen ---------------------------------------------------------------------------------------------
 

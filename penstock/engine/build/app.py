@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build import aggregates, joins, lookups, rows, sources, tables
+from penstock.engine.build.fetch import fetch_for
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
@@ -38,11 +39,14 @@ class Built:
 
 def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool = True) -> Built:
     spark.conf.set("spark.sql.optimizer.excludedRules", _EXCLUDED)
-    graph = Graph(spark, partitions, needs_of(plan), shared(plan, small=small), upserted(plan))
+    # In a small epoch a task costs more than its rows do: there, nodes that several outputs read are worked out once.
+    found = {} if small else {one.name: fetch_for(one) for one in plan.outputs}
+    fetches = {name: fetch for name, fetch in found.items() if fetch is not None}
+    graph = Graph(spark, partitions, needs_of(plan, fetches), shared(plan, small=small), upserted(plan))
     staged, outputs = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
     for one in sorted(plan.outputs, key=lambda one: not _keeps_state(one.node)):
-        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one)
+        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one, fetches.get(one.name))
         staged.append(frame)
     ahead = ahead_of(plan)
     states = {name: replace(one, ahead=ahead.get(one.node, frozenset())) for name, one in graph.states.items()}

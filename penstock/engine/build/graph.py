@@ -18,7 +18,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
-from penstock.engine.operators.contract import EVENTS, HASH, SECOND_HASH, WEIGHT, Operator, PairOperator
+from penstock.engine.operators.contract import (
+    EVENTS,
+    HASH,
+    OFFSET,
+    PARTITION,
+    SECOND_HASH,
+    WEIGHT,
+    Operator,
+    PairOperator,
+)
 from penstock.engine.plan.next_cut import Times, latest
 from penstock.engine.run.tasks import InArrow, assignment, paired, state_partition, stateful
 from penstock.errors import DeclarationError
@@ -27,8 +36,6 @@ from penstock.flow.fingerprint import fingerprint
 from penstock.flow.timed import delayed_by, timed_inputs, timed_sources
 from penstock.units import NO_TIME
 
-PARTITION = "_partition"
-OFFSET = "_offset"
 ORIGIN = (PARTITION, OFFSET)
 # The state partition that a row belongs to, by the columns that brought it where it is.
 SHARE = "_share"

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from penstock.engine.build.graph import OFFSET, PARTITION
+from penstock.engine.operators.contract import OFFSET, PARTITION
 from penstock.engine.run.tasks import assignment, report
 
 TOPIC = "_topic"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.engine.build.graph import OFFSET, PARTITION, Graph, hidden_of_rows, quoted
+from penstock.engine.build.graph import Graph, hidden_of_rows, quoted
 from penstock.engine.build.joins import joined
 from penstock.engine.build.sources import APPENDED, source
 from penstock.engine.build.windows import NO_MOMENT, moment
-from penstock.engine.operators.contract import MOMENT, WEIGHT, PairOperator
+from penstock.engine.operators.contract import MOMENT, OFFSET, PARTITION, WEIGHT, PairOperator
 from penstock.engine.operators.lookup import AGE, EVENT, Events, Lookup, Versions
 from penstock.engine.operators.sides import Columns
 from penstock.engine.state.columns import GONE

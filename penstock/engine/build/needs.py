@@ -1,11 +1,12 @@
-"""What later nodes need of earlier ones, worked out from the outputs back to the sources. Plain data, no Spark."""
+"""What later nodes need of earlier ones, worked out from the outputs back to the sources. Plain data."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from penstock.engine.build.fetch import Fetch
 from penstock.engine.build.graph import Needs, clock_of
 from penstock.flow import plan as flow
 from penstock.flow.expressions import columns_of
@@ -17,9 +18,16 @@ EVERYTHING = frozenset({"*"})
 STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate, *get_args(flow.AnyJoin))
 
 
-def needs_of(plan: flow.Plan) -> Needs:
-    columns: dict[flow.Node, Columns] = {one.node: EVERYTHING for one in plan.outputs}
+def needs_of(plan: flow.Plan, fetches: Mapping[str, Fetch] | None = None) -> Needs:
+    """`fetches` are the columns that the tasks of outputs fetch from the log, by output: Spark need not have them."""
+    columns: dict[flow.Node, Columns] = {}
     origin: set[flow.Node] = set()
+    for output in plan.outputs:
+        fetch = (fetches or {}).get(output.name)
+        wanted = EVERYTHING if fetch is None else _lower(fetch.computed)
+        columns[output.node] = columns.get(output.node, frozenset()) | wanted
+        if fetch is not None:
+            origin.add(output.node)
     # Every node comes before those it reads from, so that all who need something of it have been asked.
     for node in reversed(list(flow.nodes(plan))):
         if isinstance(node, flow.Changelog):

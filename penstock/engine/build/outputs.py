@@ -9,7 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.engine.build.fetch import Fetch
 from penstock.engine.build.graph import (
+    ORIGIN,
     Graph,
     Operation,
     arrow_schema,
@@ -23,6 +25,7 @@ from penstock.engine.build.needs import STATEFUL
 from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.ledger.records import Growth
 from penstock.engine.operators.contract import EVENTS, WEIGHT
+from penstock.engine.run.fetch import with_fetched
 from penstock.engine.run.tasks import InArrow, assignment, state_partition
 from penstock.engine.run.views import REPORTED, ViewSpec, events_in, keep_view, report_row
 from penstock.errors import DeclarationError
@@ -31,8 +34,14 @@ from penstock.log.files import disk_errors
 from penstock.log.schema import parse_schema
 
 
-def output(graph: Graph, rows: DataFrame, end: flow.Output) -> tuple[DataFrame, pa.Schema]:
-    """A DataFrame that writes the rows when it is run and gives the reports of its tasks; and the rows' columns."""
+def output(graph: Graph, rows: DataFrame, end: flow.Output, fetch: Fetch | None = None) -> tuple[DataFrame, pa.Schema]:
+    """A DataFrame that writes the rows when it is run and gives the reports of its tasks; and the rows' columns.
+
+    With `fetch`, the rows have the columns that are computed, and the others are fetched by the tasks.
+    """
+    if fetch is not None:
+        assert isinstance(end, flow.View)
+        return _write_fetched(rows, end, fetch)
     if not isinstance(end, flow.View):
         changes = _changes(rows, weighted=True)
         schema = without(arrow_schema(changes.schema), EVENTS)
@@ -44,6 +53,17 @@ def output(graph: Graph, rows: DataFrame, end: flow.Output) -> tuple[DataFrame, 
     columns = _kept_columns(end, without(schema, WEIGHT))
     view = ViewSpec(end.name, columns, end.node.shape.key, growth)
     return _write_rows(graph, placed, changes, schema, keep_view(view)), columns
+
+
+def _write_fetched(rows: DataFrame, view: flow.View, fetch: Fetch) -> tuple[DataFrame, pa.Schema]:
+    computed = rows.select(*map(quoted, fetch.computed), *ORIGIN)
+    types = {field.name: field.type for field in arrow_schema(computed.schema)}
+    stored = parse_schema(fetch.topic.schema)
+    types |= {name: stored.field(source).type for name, source in fetch.columns.items()}
+    assert view.node.shape.columns is not None
+    columns = _kept_columns(view, pa.schema([pa.field(name, types[name]) for name in view.node.shape.columns]))
+    write = keep_view(ViewSpec(view.name, columns, None, "appended"))
+    return in_arrow(computed, with_fetched(fetch.topic.name, fetch.columns, write), REPORTED), columns
 
 
 def _kept_columns(view: flow.View, schema: pa.Schema) -> pa.Schema:

@@ -11,9 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.engine.build.graph import (
-    OFFSET,
     ORIGIN,
-    PARTITION,
     Graph,
     arrow_schema,
     columns_of_rows,
@@ -22,7 +20,7 @@ from penstock.engine.build.graph import (
     quoted,
 )
 from penstock.engine.build.needs import EVERYTHING, Columns, is_wanted
-from penstock.engine.operators.contract import EVENTS, WEIGHT
+from penstock.engine.operators.contract import EVENTS, OFFSET, PARTITION, WEIGHT
 from penstock.engine.run.tasks import assignment
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow

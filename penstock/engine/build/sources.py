@@ -17,9 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.engine.build.graph import OFFSET, PARTITION, Graph
+from penstock.engine.build.graph import Graph
 from penstock.engine.datasource.read import evened
 from penstock.engine.datasource.topic import Place, kept_topic, plain_errors
+from penstock.engine.operators.contract import OFFSET, PARTITION
 from penstock.engine.plan.observe import ahead_mask, event_times
 from penstock.engine.run.tasks import Assignment, InArrow, assignment, report
 from penstock.engine.state.columns import GONE

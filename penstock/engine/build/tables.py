@@ -8,9 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from penstock.engine.build.graph import (
-    OFFSET,
     ORIGIN,
-    PARTITION,
     Graph,
     arrow_schema,
     check_key,
@@ -21,7 +19,7 @@ from penstock.engine.build.graph import (
     weight_of,
 )
 from penstock.engine.build.windows import last_moment, longest_lateness, moment
-from penstock.engine.operators.contract import DEADLINE, EVENTS, MOMENT, ROW_HASH, WEIGHT
+from penstock.engine.operators.contract import DEADLINE, EVENTS, MOMENT, OFFSET, PARTITION, ROW_HASH, WEIGHT
 from penstock.engine.operators.first import First
 from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import RANK, Rank

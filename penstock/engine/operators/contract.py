@@ -25,6 +25,8 @@ HASH = "_h1"
 SECOND_HASH = "_h2"
 ROW_HASH = "_row"  # of a whole row, where the rows of groups are kept
 MOMENT = "_time"  # the event time in microseconds
+PARTITION = "_partition"  # with the offset, the place of a row in its topic
+OFFSET = "_offset"
 DEADLINE = "_deadline"  # the watermark at which an event is too late
 # How many events count here for the books: one that is in several windows counts in its last one, and one that has met
 # state before does not count again. Where it is missing, each row counts as often as it was added.

@@ -11,6 +11,7 @@ from penstock.engine.operators.contract import (
     EVENTS,
     HASH,
     MOMENT,
+    OFFSET,
     SECOND_HASH,
     Outcome,
     Times,
@@ -25,8 +26,6 @@ from penstock.engine.state.columns import GONE, ID, ORDER
 from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, taken, with_columns
 from penstock.engine.state.run import Run, sorted_run
 from penstock.engine.state.search import Mask, by_key, firsts
-
-OFFSET = "_offset"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,16 @@ from penstock.paths import app_directory
 
 
 def start(
-    declared: flow.Plan, log: Log, settings: AppSettings, spark: SparkSession, *, now: int, rebuild: bool
+    declared: flow.Plan,
+    log: Log,
+    settings: AppSettings,
+    spark: SparkSession,
+    *,
+    now: int,
+    rebuild: bool,
+    compiled: CompiledPlan | None = None,
 ) -> AppState:
-    """Take over from whoever ran this app before.
+    """Take over from whoever ran this app before. `compiled` is this plan as an earlier instance has built it.
 
     1. Build the whole plan, and look at the topics and at what is there: whatever is wrong shows before anybody is
        replaced.
@@ -43,15 +50,18 @@ def start(
     3. Finish a restore that was begun.
     4. Continue from the last commit, as far as this plan still means the same; build the rest again.
     """
-    plan = narrowed(declared)
-    directory = app_directory(log.path, plan.app)
+    directory = app_directory(log.path, declared.app)
     partitions = (
         settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism
     )
-    session = session_for(spark, partitions)
+    home = Home(log.path, directory, partitions)
     inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
-    engine = CompiledPlan(session, plan, inputs, Home(log.path, directory, partitions))
-    check_built(engine, session, plan)  # 1
+    if compiled is not None and compiled.home == home:
+        engine = compiled.reopen(inputs)
+    else:
+        engine = CompiledPlan(session_for(spark, partitions), narrowed(declared), inputs, home)
+    plan = engine.plan
+    check_built(engine)  # 1
     check_columns(log, plan, engine.built().outputs)
     if (refused := forecast_on(log, declared, rebuild=rebuild).resume.refused) is not None:
         raise refused

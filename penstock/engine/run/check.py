@@ -11,8 +11,9 @@ from penstock.errors import DeclarationError, PenstockError
 from penstock.flow import plan as flow
 
 
-def check_built(engine: CompiledPlan, session: SparkSession, plan: flow.Plan) -> None:
+def check_built(engine: CompiledPlan) -> None:
     """Refuse a plan that Spark cannot build, with the line of the user's program that is to blame."""
+    plan = engine.plan
     if not plan.outputs:
         raise DeclarationError(
             f"app '{plan.app}': it declares no views", hint="say what is to be kept: app.view(name, ...)"
@@ -22,7 +23,7 @@ def check_built(engine: CompiledPlan, session: SparkSession, plan: flow.Plan) ->
     except PenstockError:
         raise
     except Exception as error:  # a user's function may raise anything
-        raise _declaration_error(error, session, plan) from error
+        raise _declaration_error(error, engine.session, plan) from error
 
 
 def _declaration_error(error: Exception, session: SparkSession, plan: flow.Plan) -> Exception:

@@ -95,10 +95,10 @@ class CompiledPlan:
     """A plan, built for Spark, that can be run for one epoch after the other. A plan without outputs does nothing."""
 
     def __init__(self, spark: SparkSession, plan: flow.Plan, inputs: Mapping[str, Input], home: Home) -> None:
-        self._spark = spark
-        self._plan = plan
+        self.session = spark
+        self.plan = plan
+        self.home = home
         self._inputs = inputs
-        self._home = home
         self._directory = home.directory
         self._partitions = home.partitions
         self._sources = sorted({one.name for one in flow.nodes(plan) if isinstance(one, flow.Topic | flow.Changelog)})
@@ -106,20 +106,26 @@ class CompiledPlan:
 
     def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> CompiledPlan:
         """An engine for some of the views."""
-        return CompiledPlan(self._spark, plan, inputs, self._home)
+        return CompiledPlan(self.session, plan, inputs, self.home)
+
+    def reopen(self, inputs: Mapping[str, Input]) -> CompiledPlan:
+        """The same plan for another instance of the app, with what is built already."""
+        reopened = CompiledPlan(self.session, self.plan, inputs, self.home)
+        reopened._built = self._built
+        return reopened
 
     def built(self, *, small: bool = True) -> Built:
         """The plan for small epochs or for large ones; made when it is first needed."""
         if small not in self._built:
-            self._built[small] = build(self._spark, self._plan, partitions=self._partitions, small=small)
+            self._built[small] = build(self.session, self.plan, partitions=self._partitions, small=small)
         return self._built[small]
 
     def states(self) -> Mapping[str, StateOf]:
-        return self.built().states if self._plan.outputs else {}
+        return self.built().states if self.plan.outputs else {}
 
     def run(self, work: EpochInput) -> EpochResult:
         """Run an epoch. Nothing but new files comes of it; it can be run again."""
-        if not self._plan.outputs:
+        if not self.plan.outputs:
             return EpochResult({}, {}, {}, {}, [], {}, {}, {})
         built = self.built(small=rows_in(work.cut) < SMALL_ROWS)
         staging, reports = self._collected(built.epoch, work)
@@ -128,15 +134,15 @@ class CompiledPlan:
     def failing(self, work: EpochInput) -> list[dict[str, Any]]:
         """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
         graph = self._probing(work)
-        frame = find_failing(graph, self._plan)
-        with evaluated_in_place(self._spark):
+        frame = find_failing(graph, self.plan)
+        with evaluated_in_place(self.session):
             return [] if frame is None else self._found(frame, work)
 
     def failing_output(self, work: EpochInput) -> flow.Output | None:
         """A view or sink that fails also when it is run without the others."""
-        for one in self._plan.outputs:
+        for one in self.plan.outputs:
             try:
-                self.for_part(flow.Plan(self._plan.app, (one,)), self._inputs).run(work)
+                self.for_part(flow.Plan(self.plan.app, (one,)), self._inputs).run(work)
             except FAILURES as error:
                 if not is_about_a_row(error):
                     raise
@@ -183,7 +189,7 @@ class CompiledPlan:
         """
         found: list[dict[str, Any]] = []
         try:
-            for frame in reached(self._probing(work), self._plan, guard=True):
+            for frame in reached(self._probing(work), self.plan, guard=True):
                 staging = self._staging(work)
                 try:
                     self._collected(frame, work, staging=staging)
@@ -195,7 +201,7 @@ class CompiledPlan:
 
     def probes(self, work: EpochInput) -> list[DataFrame]:
         """What evaluates all that may fail on a row, in vain: for `fails`."""
-        return reached(self._probing(work), self._plan)
+        return reached(self._probing(work), self.plan)
 
     def fails(
         self, work: EpochInput, probes: Sequence[DataFrame], topic: str, span: tuple[int, int, int]
@@ -210,9 +216,9 @@ class CompiledPlan:
 
     def _probing(self, work: EpochInput) -> Graph:
         return Graph(
-            self._spark,
+            self.session,
             self._partitions,
-            needs_everything(self._plan),
+            needs_everything(self.plan),
             shared=frozenset(),
             upserted=frozenset(),
         )
@@ -239,10 +245,10 @@ class CompiledPlan:
         """The rows of a frame for this epoch, and the folder where its tasks have left their files."""
         staging = staging or self._staging(work)
         assignment = self._directory / staging / "assignment.json"
-        with disk_errors(f"app '{self._plan.app}'"):
+        with disk_errors(f"app '{self.plan.app}'"):
             assignment.parent.mkdir(parents=True)
             assignment.write_text(json.dumps(self._assignment(work, staging, only)))
-        context = self._spark.sparkContext
+        context = self.session.sparkContext
         context.setLocalProperty(PROPERTY, str(assignment))
         try:
             # The plan is taken again from its analysed form: running it a second time as it is would find the exchanges
@@ -263,7 +269,7 @@ class CompiledPlan:
             "partitions": self._partitions,
             "times": times,
             "states": {name: _document(work.states.get(name, {})) for name in self.states()},
-            "views": {view.name: _document(work.views.get(view.name, {})) for view in self._plan.views},
+            "views": {view.name: _document(work.views.get(view.name, {})) for view in self.plan.views},
             "keep_changes": work.keep_changes,
             "sources": {name: self._source(work, name, only) for name in self._sources},
         }
@@ -275,7 +281,7 @@ class CompiledPlan:
         else:
             splits = plan_splits(one.topic, cut.starts, cut.ends)
             ranges = [(split.partition, split.start, split.end) for split in splits]
-        place = Place(str(self._home.log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
+        place = Place(str(self.home.log), one.topic.name, cut.topic_id, len(one.topic.description.schemas))
         return {
             "place": {"log": place.log, "topic": place.topic, "topic_id": place.topic_id, "schemas": place.schemas},
             "tasks": [ranges[number :: self._partitions] for number in range(self._partitions)],
@@ -296,11 +302,11 @@ class CompiledPlan:
             files[name][partition] = tuple(map(RunFile.from_document, one["runs"]))
         return EpochResult(
             states=files,
-            views={view.name: written.runs_after(view.name, work.views) for view in self._plan.views},
-            changes={view.name: found for view in self._plan.views if (found := written.changes(view.name))},
+            views={view.name: written.runs_after(view.name, work.views) for view in self.plan.views},
+            changes={view.name: found for view in self.plan.views if (found := written.changes(view.name))},
             staged={
                 output.name: [self._directory / path for path in written.paths(output.name)]
-                for output in self._plan.outputs
+                for output in self.plan.outputs
                 if not isinstance(output, flow.View)
             },
             dead=[self._directory / one["dead"] for one in sources.values() if "dead" in one],
@@ -331,12 +337,12 @@ class CompiledPlan:
         ]
         missing += [
             f"view '{view.name}', partition {number}"
-            for view in self._plan.views
+            for view in self.plan.views
             for number in range(self._partitions)
             if number not in written.partitions(view.name)
         ]
         if missing:
-            raise PenstockError(f"app '{self._plan.app}': tasks have not reported: {', '.join(missing[:4])}")
+            raise PenstockError(f"app '{self.plan.app}': tasks have not reported: {', '.join(missing[:4])}")
 
 
 def _document(runs: Runs) -> dict[str, list[dict[str, object]]]:

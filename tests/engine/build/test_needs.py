@@ -79,10 +79,18 @@ def test_a_topic_that_several_read_is_read_once_in_a_small_epoch_only() -> None:
     assert shared(app.plan, small=False) == frozenset()
 
 
-def test_old_answers_need_not_be_taken_back_where_a_view_replaces_them_by_key() -> None:
+def test_old_answers_need_not_be_taken_back_where_only_sinks_replace_them_by_key() -> None:
     app, orders, _ = shop()
     sums = orders.group_by("k").agg(s="sum(v)")
-    app.view("sums", sums.select("k", total="s"))
+    app.sink("sums", sums.select("k", total="s"))
     assert upserted(app.plan) == {sums.node}
-    app.view("large", sums.where("s > 10"))
+    app.sink("large", sums.where("s > 10"))
+    assert upserted(app.plan) == frozenset()
+
+
+def test_whoever_follows_a_view_is_told_which_rows_went() -> None:
+    app, orders, _ = shop()
+    sums = orders.group_by("k").agg(s="sum(v)")
+    app.sink("sums", sums)
+    app.view("totals", sums)
     assert upserted(app.plan) == frozenset()

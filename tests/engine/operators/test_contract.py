@@ -17,6 +17,7 @@ from penstock.engine.operators.contract import (
     EVENTS,
     HASH,
     MOMENT,
+    OFFSET,
     ROW_HASH,
     SECOND_HASH,
     Operator,
@@ -25,7 +26,7 @@ from penstock.engine.operators.contract import (
 )
 from penstock.engine.operators.first import First
 from penstock.engine.operators.frames import Frames
-from penstock.engine.operators.newest import OFFSET, Newest
+from penstock.engine.operators.newest import Newest
 from penstock.engine.operators.rank import Rank
 from penstock.engine.operators.regroup import Regroup
 from penstock.engine.operators.replace import Replace

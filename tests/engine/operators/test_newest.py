@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT
-from penstock.engine.operators.newest import OFFSET, Newest
+from penstock.engine.operators.contract import HASH, MOMENT, OFFSET, ROW_HASH, SECOND_HASH, WEIGHT
+from penstock.engine.operators.newest import Newest
 from penstock.engine.state.columns import GONE
 from tests.engine.operators.stepping import NO_TIME, Epoch, Row, Way, hash_of, hashed, histories, stepping, ways
 
