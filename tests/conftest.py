@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Spark runs for minutes here, not for months: a JVM that compiles less leaves the cores to the tests. Apps that tests
+# start as processes inherit it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # The default run tries the same examples every time, so that a red test is red for everyone; the long run searches.
 # Deadlines and `too_slow` measure the machine, not the code.
 EXAMPLES = 60

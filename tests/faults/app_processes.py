@@ -134,7 +134,10 @@ def until(condition: Callable[[], bool], app: RunningApp) -> None:
 
 def run_once(program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> RunningApp:
     app = RunningApp(program, log, "--once", *options, environment=environment)
-    assert app.ended(BACKLOG_PATIENCE) == 0, app.stderr
+    try:
+        assert app.ended(BACKLOG_PATIENCE) == 0, app.stderr
+    finally:
+        app.kill()
     return app
 
 

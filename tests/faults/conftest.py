@@ -10,6 +10,16 @@ import pytest
 from tests.faults import shim
 from tests.faults.processes import Nursery
 
+# Starting Spark takes half a minute where both cores are busy, and these tests start it several times.
+APP_TIMEOUT = 900
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_app_") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(APP_TIMEOUT))
+
 
 @pytest.fixture(scope="session")
 def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
