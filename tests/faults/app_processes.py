@@ -57,7 +57,15 @@ AGREED = """
 class RunningApp:
     """`penstock run` in a process of its own, which prints a JSON document for every epoch."""
 
-    def __init__(self, program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        program: Path,
+        log: Path,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`folder` is where it is started; by default where the tests are."""
         given = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **(environment or {})}
         self.process = subprocess.Popen(
             [*PENSTOCK, "run", str(program), "--json", "--log", str(log), *options],
@@ -65,6 +73,7 @@ class RunningApp:
             stderr=subprocess.PIPE,
             text=True,
             env=given,
+            cwd=folder,
             start_new_session=True,
         )
         self.epochs: list[dict[str, Any]] = []
@@ -132,8 +141,14 @@ def until(condition: Callable[[], bool], app: RunningApp) -> None:
         threading.Event().wait(0.02)
 
 
-def run_once(program: Path, log: Path, *options: str, environment: Mapping[str, str] | None = None) -> RunningApp:
-    app = RunningApp(program, log, "--once", *options, environment=environment)
+def run_once(
+    program: Path,
+    log: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> RunningApp:
+    app = RunningApp(program, log, "--once", *options, environment=environment, folder=folder)
     try:
         assert app.ended(BACKLOG_PATIENCE) == 0, app.stderr
     finally:

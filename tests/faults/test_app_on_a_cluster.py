@@ -52,7 +52,9 @@ def test_executors_of_their_own_give_the_same_views(tmp_path: Path, root: Path) 
         for start in range(0, 150, 50):
             topic.append(some_rows(start, 50, behind=3 - start / 50))
     home = spark_home(tmp_path / "spark")
-    app = run_once(program, root, "--spark", "local-cluster[2,1,1024]", environment={"SPARK_HOME": str(home)})
+    relative = root.relative_to(tmp_path)  # executors have folders of their own
+    master = ("--spark", "local-cluster[2,1,1024]")
+    app = run_once(program, relative, *master, environment={"SPARK_HOME": str(home)}, folder=tmp_path)
     assert [epoch["rows"] for epoch in app.epochs if epoch["rows"]] == [60, 60, 30]
     assert len(list(home.glob("work/*/*/stderr"))) >= 2  # two executors
     amounts = {kind: sum(one % 100 for one in range(150) if "abc"[one % 3] == kind) for kind in "abc"}

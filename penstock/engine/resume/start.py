@@ -50,11 +50,13 @@ def start(
     3. Finish a restore that was begun.
     4. Continue from the last commit, as far as this plan still means the same; build the rest again.
     """
-    directory = app_directory(log.path, declared.app)
+    # Tasks on other machines, and in other folders of this one, find the log where the driver has it.
+    path = log.path.absolute()
+    directory = app_directory(path, declared.app)
     partitions = (
         settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism
     )
-    home = Home(log.path, directory, partitions)
+    home = Home(path, directory, partitions)
     inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
     if compiled is not None and compiled.home == home:
         engine = compiled.reopen(inputs)
