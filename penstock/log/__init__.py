@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.log.description import TopicSettings
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
-    from penstock.log.holds import HeldRange, Hold
+    from penstock.log.holds import HeldRange, Hold, ReadPosition
     from penstock.log.log import Log
     from penstock.log.plan import Appended
     from penstock.log.producer import Producer
@@ -38,6 +38,7 @@ _HOMES = {
     "Member": "groups",
     "Move": "groups",
     "Producer": "producer",
+    "ReadPosition": "holds",
     "Reader": "reader",
     "Rewritten": "rewrite",
     "Statistics": "verify",
@@ -60,6 +61,7 @@ __all__ = [
     "Member",
     "Move",
     "Producer",
+    "ReadPosition",
     "Reader",
     "Rewritten",
     "Statistics",
