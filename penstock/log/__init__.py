@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.log.description import TopicSettings
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
     from penstock.log.holds import HeldRange, Hold, ReadPosition
+    from penstock.log.kept import Kept
     from penstock.log.log import Log
     from penstock.log.plan import Appended
     from penstock.log.producer import Producer
@@ -33,6 +34,7 @@ _HOMES = {
     "Group": "groups",
     "HeldRange": "holds",
     "Hold": "holds",
+    "Kept": "kept",
     "Lag": "groups",
     "Log": "log",
     "Member": "groups",
@@ -56,6 +58,7 @@ __all__ = [
     "Group",
     "HeldRange",
     "Hold",
+    "Kept",
     "Lag",
     "Log",
     "Member",

@@ -68,12 +68,12 @@ class Keep:
     without it a topic of single events would stay a heap of tiny frames, and rows are missing from its past anyway.
     Erasure does not: to the rows of other keys nothing may happen.
 
-    `rows` is asked about a frame, and from which offset on delete markers stay: where a reader has not read them yet,
-    and everywhere once an older row has stayed that they may delete. `drops_markers`: whether any of them go at all.
-    `complete`: everything else must go, so that what is held has to be waited for; otherwise it stays.
+    `drops_markers`: of those rows, delete markers go nevertheless, unless a reader has not read them yet, or an older
+    row has stayed that they may delete. `complete`: everything else must go, so that what is held has to be waited for;
+    otherwise it stays.
     """
 
-    rows: Callable[[Stored, int], Mask]
+    rows: Callable[[Stored], Mask]
     joins: bool
     complete: bool
     drops_markers: bool
@@ -152,7 +152,9 @@ class Draft:
 
     def add(self, frame: Stored) -> None:
         header = frame.header
-        kept = self._keep.rows(frame, 0 if self.held_rows else self._markers_from)
+        kept = self._keep.rows(frame)
+        passed = self._passed_markers(frame, kept)
+        kept = kept & ~passed
         self._close_if_full(header.base_offset)
         held = overlapping(self._held, header.base_offset, header.next_offset)
         if held or (kept.all() and not self._keep.joins):
@@ -160,7 +162,7 @@ class Draft:
             self._note_held(held, int(np.count_nonzero(~kept)))
             return
         self._piece.change(header.base_offset, header.next_offset)
-        self._note_markers(frame, kept)
+        self._note_markers(frame, kept, passed)
         if kept.any():
             self._collect(frame, kept)
 
@@ -186,13 +188,18 @@ class Draft:
             self.held_rows += rows
             self.held_by.update(owners(held))
 
-    def _note_markers(self, frame: Stored, kept: Mask) -> None:
+    def _passed_markers(self, frame: Stored, kept: Mask) -> Mask:
+        """The delete markers that nobody needs any more."""
+        markers_from = 0 if self.held_rows or not self._keep.drops_markers else self._markers_from
+        passed: Mask = kept & frame.deleted & (frame.offsets < markers_from)
+        return passed
+
+    def _note_markers(self, frame: Stored, kept: Mask, passed: Mask) -> None:
         """Note which delete markers go, and which stay because of whom."""
         if not self._keep.drops_markers or not frame.header.flags & DELETES:
             return
-        dropped = frame.offsets[frame.deleted & ~kept]
-        if len(dropped):
-            self._piece.last_dropped_marker = int(dropped[-1])
+        if passed.any():
+            self._piece.last_dropped_marker = int(frame.offsets[passed][-1])
         unread = frame.offsets[frame.deleted & kept & (frame.offsets >= self._markers_from)]
         if len(unread):
             self.unread_markers += len(unread)

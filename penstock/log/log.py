@@ -39,6 +39,7 @@ from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
 from penstock.log.holds import HOLD_NAME_PATTERN, Hold, Holds, ReadPosition
 from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
+from penstock.log.kept import Kept, kept_by_group, kept_by_holds
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
 from penstock.log.repair import catalog_problem
@@ -235,6 +236,15 @@ class Log:
         self._refuse_if_unusable()
         with self._holds.locked():
             return self._holds.all()
+
+    def kept(self) -> list[Kept]:
+        """What holds, readers and groups keep on disk, partition by partition. It looks through what they keep."""
+        topics = {topic.description.id: topic for topic in map(self.topic, self.topics())}
+        found = list(kept_by_holds(self.holds(), topics))
+        for topic in topics.values():
+            for group, committed in self._catalog.group_positions(topic.name).items():
+                found += kept_by_group(group, committed, topic)
+        return found
 
     # -- checking it --------------------------------------------------------------------------------------------------
 

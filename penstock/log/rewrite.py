@@ -87,9 +87,9 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drops_markers
         for frame in frames:
             last.store(keys_of(frame.batch), frame.offsets, next_offset=frame.header.next_offset)
 
-        def keep(frame: Stored, markers_from: int) -> Mask:
+        def keep(frame: Stored) -> Mask:
             newest: Mask = last.lookup(keys_of(frame.batch)) == frame.offsets
-            return newest & ~(frame.deleted & (frame.offsets < markers_from)) if drops_markers else newest
+            return newest
 
         return Keep(keep, joins=True, complete=False, drops_markers=drops_markers)
 
@@ -99,7 +99,7 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drops_markers
 def all_but(key: pa.RecordBatch) -> Keep:
     """Erasure: keep every row but those of this key."""
 
-    def keep(frame: Stored, markers_from: int) -> Mask:
+    def keep(frame: Stored) -> Mask:
         others: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
         for name, value in zip(key.schema.names, key.columns, strict=True):
             differs = pc.not_equal(frame.batch.column(name), value[0])
