@@ -22,7 +22,7 @@ from penstock.engine.ledger.records import (
     TrackRecord,
     ViewChangeFiles,
 )
-from penstock.engine.ledger.registration import HeldRows, Registration, positions_of
+from penstock.engine.ledger.registration import HeldRows, Registration, cuts_of, lowest_positions, positions_of
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.plan.cut import Cut, SourceCut
 from penstock.engine.state.run import RunFile
@@ -137,7 +137,7 @@ class Instance:
         self.savepoints.finish_restore(self.token, restored_at=0)
         yield "restore finished"
         pending, last = self.ledger.pending_plan(), self.ledger.last_commit()
-        self.registration.move(self.token, positions_of(last))
+        self.registration.move(self.token, lowest_positions(cuts_of(last) if last else [cut_of(0, 0, 0)]))
         self.savepoints.settle_holds()
         yield "registered"
         while True:
@@ -245,7 +245,7 @@ def refuse_unregistered(disk: SimulatedDisk, commit: Commit | None) -> None:
         found = [position for hold in SimulatedHolds(disk).holds() for position in hold.read]
     except DamagedError:
         return  # then the log removes nothing at all
-    for needed in positions_of(commit):
+    for needed in positions_of(commit) if commit else ():
         place = needed.topic_id, needed.partition
         offsets = [position.offset for position in found if (position.topic_id, position.partition) == place]
         assert min(offsets, default=2**63) <= needed.offset, f"{needed} is not registered"

@@ -23,9 +23,9 @@ def release(
     log: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone. `app:NAME` forgets an app: if it
-    runs it is stopped, and it can only be started again with --rebuild."""
-    kind, _, owner = name.partition(":")
+    """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone. `app:NAME` forgets an app: if
+    it runs it is stopped, and it can only be started again with --rebuild."""
+    kind, owner = name.split(":", 1) if ":" in name else ("hold", name)
     with open_log(log) as opened:
         ledger = _ledger_of(opened, owner.partition(":")[0]) if kind in ("app", "savepoint") else None
         _refuse_savepoints_and_groups(kind, owner, ledger)

@@ -91,9 +91,9 @@ def savepoint_hold(app: str, savepoint: str) -> str:
     return f"{SAVEPOINT_KIND}:{app}:{hashlib.sha256(savepoint.encode()).hexdigest()[:16]}"
 
 
-def positions_of(*commits: Commit | None) -> list[ReadPosition]:
-    """How far the tracks of some commits have read at least."""
-    return lowest_positions(cut for commit in commits if commit is not None for cut in cuts_of(commit))
+def positions_of(commit: Commit) -> list[ReadPosition]:
+    """How far all tracks of a commit have read at least."""
+    return lowest_positions(cuts_of(commit))
 
 
 def cuts_of(commit: Commit) -> list[Cut]:

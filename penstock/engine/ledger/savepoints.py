@@ -154,7 +154,7 @@ class Savepoints:
             return self._commit_restore(plan, savepoint, token, restored_at)
 
     def _commit_restore(self, plan: RestorePlan, savepoint: Savepoint, token: int, restored_at: int) -> Commit:
-        self._registration.move(token, positions_of(self._ledger.last_commit(), savepoint.commit))  # 3
+        self._registration.move(token, positions_of(savepoint.commit))  # 3
         commit = replace(
             savepoint.commit, epoch=plan.epoch, token=token, committed_at=restored_at, restored_from=savepoint.name
         )
