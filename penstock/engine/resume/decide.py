@@ -157,7 +157,7 @@ def decide(declared: Declared, found: Found) -> Resume:
         return _decide_first(declared, found, origins)
     last = found.last
     known, written = known_outputs(last, found.seen)  # 1
-    if found.forgotten:  # no topic has everything for certain
+    if found.forgotten and declared.rebuild:  # no topic of a sink has everything for certain
         written = {}
     known = {name: one for name, one in known.items() if _has_table(declared, found, name, one)}
     kept = {} if declared.rebuild else _unchanged(declared, known)

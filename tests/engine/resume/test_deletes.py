@@ -212,11 +212,12 @@ def test_after_a_restore_the_savepoint_may_be_dropped_before_the_app_is_started(
 
 def test_a_delete_reaches_views_that_are_being_built(world: World) -> None:
     world.add(*range(20))
+    world.delete(0)
     world.run()
     world.start(form=1)
-    world.step()  # six rows of the backfill; the live track has read all
+    world.step()  # the backfill has read six rows; the live track has read everything
     world.stop()
-    world.delete(0, 19)
+    world.delete(19)
     assert world.compact() == 2
     world.assert_right()
     world.compact()
@@ -225,11 +226,11 @@ def test_a_delete_reaches_views_that_are_being_built(world: World) -> None:
 
 def test_a_backfill_that_another_program_does_not_continue_can_still_be_continued(world: World) -> None:
     world.add(*range(20))
+    world.delete(0)
     world.run()
     world.start(form=1)
     world.step()
-    world.delete(0)
-    world.start(form=2)  # dies before its first epoch
+    world.start(form=0)  # dies before its first epoch
     world.compact()
     world.start(form=1)
     world.assert_right()
@@ -384,14 +385,13 @@ def test_a_savepoint_of_a_forgotten_app_can_be_restored(world: World) -> None:
 
 # -- any history ------------------------------------------------------------------------------------------------------
 
-IDS = st.lists(st.integers(0, 12), min_size=1, max_size=5, unique=True)
+IDS = st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True)
+ADD, DELETE = st.tuples(st.just("add"), IDS), st.tuples(st.just("delete"), IDS)
+STEP = st.tuples(st.just("step"), st.sampled_from([None, None, None, "move", "plan", "commit"]))
 ACTS = st.one_of(
-    st.tuples(st.just("add"), IDS),
-    st.tuples(st.just("delete"), IDS),
-    st.tuples(st.sampled_from(["compact", "stop", "save", "restore", "drop"])),
-    st.tuples(st.just("step"), st.sampled_from([None, None, None, "move", "plan", "commit"])),
-    st.tuples(st.just("start"), st.integers(0, 2)),
-    st.tuples(st.just("zombie")),
+    *[ADD, ADD, DELETE, DELETE, STEP, STEP, STEP],
+    *[st.tuples(st.just(what)) for what in ("compact", "compact", "stop", "zombie", "save", "restore", "drop")],
+    st.tuples(st.just("start"), st.integers(0, 1)),
 )
 
 
@@ -429,7 +429,7 @@ def act_on(world: World, act: tuple[Any, ...]) -> None:
 
 
 @settings(max_examples=4 * EXAMPLES)
-@given(st.lists(ACTS, min_size=1, max_size=25))
+@given(st.lists(ACTS, min_size=5, max_size=40))
 def test_after_any_history_the_view_is_the_table(acts: list[tuple[Any, ...]]) -> None:
     with new_world() as world:
         for act in acts:
