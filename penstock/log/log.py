@@ -192,7 +192,7 @@ class Log:
         self._refuse_if_unusable()
         if not NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"group '{name}': this is not a name for a group", hint=NAME_RULE)
-        return Group(self._catalog, self.topic, self._members, name)
+        return Group(self._catalog, self._holds, self.topic, self._members, name)
 
     def groups(self) -> list[str]:
         return group_names(self._catalog)

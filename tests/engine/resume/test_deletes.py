@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.epoch import Instance
 from penstock.engine.ledger.ledger import Ledger, instance_name
+from penstock.engine.ledger.records import Commit
 from penstock.engine.ledger.registration import Registration, app_hold, forget_app, savepoint_hold
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.resume import start as start_module
@@ -315,6 +316,26 @@ def test_what_a_crash_left_of_a_savepoint_goes_with_the_next_start_or_drop(world
         assert savepoint_hold("shop", "half") in world.registered()
         mend()
         assert set(world.registered()) == {"app:shop"}
+
+
+def test_a_savepoint_is_registered_as_the_commit_that_it_is_though_the_app_commits_meanwhile(world: World) -> None:
+    world.add(1, 2)
+    world.run()
+
+    class Slow(Registration):
+        """The app commits another epoch, and moves on, before the savepoint is registered."""
+
+        def add_savepoint(self, savepoint: str, commit: Commit) -> None:
+            if world.topic.end(0) == 2:
+                world.delete(1)
+                world.run()
+                world.compact()
+            super().add_savepoint(savepoint, commit)
+
+    Savepoints(world.ledger, Slow(world.log, "shop")).create("busy", created=1)
+    assert world.registered() == {"app:shop": 3, "savepoint:shop:busy": 3}
+    world.restore("busy")
+    world.assert_right()
 
 
 def test_savepoints_of_earlier_versions_are_registered_by_the_next_start(world: World) -> None:
