@@ -112,7 +112,11 @@ class Instance:
         self._unpublished: tuple[EpochPlan, EpochInput, EpochResult] | None = None
         self._old_tables_dropped = False
         self._registration = Registration(log, plan.app)
-        self._read = self._register()
+        try:
+            self._read = self._register()
+        except BaseException:
+            self.close()
+            raise
 
     def _register(self) -> list[ReadPosition]:
         """Have the log keep what the app has not read, from now on under this instance's token.

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from penstock.log.frame import DELETES
 from penstock.log.holds import HeldRange, Hold, ReadPosition
 from penstock.log.topic import Topic
@@ -97,10 +99,15 @@ def _count_markers(topic: Topic, number: int, start: int) -> tuple[int, int]:
     if not topic.settings.key:
         return 0, 0
     for headers in topic.headers(number, start, topic.end(number)):
-        for header in headers[headers["flags"] & DELETES != 0]:
-            base, until = max(start, int(header["base_offset"])), int(header["last_offset"]) + 1
-            for batch in topic.batches({number: base}, until={number: until}, columns=topic.settings.key):
-                markers = 0 if batch.deleted is None else batch.deleted.to_numpy(zero_copy_only=False).sum()
-                count += int(markers)
-                size += int(header["length"]) * int(markers) / int(header["rows"])
+        frames = headers[headers["flags"] & DELETES != 0]
+        if len(frames):
+            base, until = max(start, int(frames["base_offset"][0])), int(frames["last_offset"][-1]) + 1
+            markers = _markers_between(topic, number, base, until)
+            count += markers
+            size += markers * int(frames["length"].sum()) / int(frames["rows"].sum())
     return count, round(size)
+
+
+def _markers_between(topic: Topic, number: int, start: int, until: int) -> int:
+    batches = topic.batches({number: start}, until={number: until}, columns=topic.settings.key)
+    return sum(int(np.count_nonzero(batch.deleted)) for batch in batches if batch.deleted is not None)
