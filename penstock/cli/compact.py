@@ -12,7 +12,7 @@ from penstock.cli.rewritten import print_rewritten
 def compact(name: TopicName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """Keep only the last row of each key, while others read and write. Offsets stay as they are.
 
-    A delete marker goes once every group that reads the topic has passed it.
+    A delete marker goes once every group, app and savepoint that reads the topic has passed it.
     """
     with open_log(log) as opened:
         topic = opened.topic(name)

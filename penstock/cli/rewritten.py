@@ -39,3 +39,6 @@ def print_rewritten(done: str, topic: str, parts: Sequence[Rewritten], *, as_jso
     say(f"{done} '{topic}': {counted(removed, 'row')} removed, {format_size(max(0, freed))} freed")
     if held_by:
         say(f"{counted(held_rows, 'row')} left, held by {', '.join(held_by)}; see `penstock holds`")
+    if unread := sum(part.unread_markers for part in parts):
+        readers = sorted({reader for part in parts for reader in part.unread_by})
+        say(f"{counted(unread, 'delete marker')} left, not read yet by {', '.join(readers)}; see `penstock holds`")

@@ -26,8 +26,16 @@ from pyspark.sql import SparkSession
 from penstock.contracts import Changes, KeepsTables
 from penstock.engine.build.graph import StateOf
 from penstock.engine.ledger.garbage import Garbage
-from penstock.engine.ledger.ledger import instance_name
 from penstock.engine.ledger.records import Account, Commit, Dead, EpochChanges, EpochPlan, Times, ViewChangeFiles
+from penstock.engine.ledger.registration import (
+    HeldRows,
+    Registration,
+    cuts_of,
+    lowest_positions,
+    positions_of,
+    rows_of,
+)
+from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
@@ -44,7 +52,7 @@ from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
-from penstock.log import Log
+from penstock.log import Log, ReadPosition
 from penstock.log.topic import Topic
 from penstock.units import NO_TIME
 
@@ -105,7 +113,39 @@ class Instance:
         # What has run and could not be published or committed yet: it is not run again for that.
         self._unpublished: tuple[EpochPlan, EpochInput, EpochResult] | None = None
         self._old_tables_dropped = False
-        self._old_holds_released = False
+        self._registration = Registration(log, plan.app)
+        try:
+            self._read = self._register()
+        except BaseException:
+            self.close()
+            raise
+
+    def _register(self) -> list[ReadPosition]:
+        """Have the log keep what the app has not read, from now on under this instance's token.
+
+        Also what the last commit has not read: if this program goes no further, another one may continue from there.
+        """
+        ledger, last = self._app.ledger, self._app.ledger.last_commit()
+        read = lowest_positions([*self._app.cuts(), *(cuts_of(last) if last else [])])
+        self._registration.move(self.token, read, self._pending_rows())
+        try:
+            Savepoints(ledger, self._registration).settle_holds()
+            self._registration.drop_holds_of_tokens(self.token)
+        except PenstockError as error:  # such as a damaged hold of somebody else: then nothing is removed anywhere
+            _LOGGER.warning("app '%s': old holds could not be released: %s", ledger.app, error.message)
+        return read
+
+    def _pending_rows(self) -> HeldRows:
+        """The rows of a plan without a commit. They have been held since it was made, unless the app was forgotten."""
+        ledger, topics = self._app.ledger, self._log.topics()
+        pending = ledger.pending_plan()
+        if not isinstance(pending, EpochPlan) or ledger.is_forgotten():
+            return {}
+        return {
+            name: rows
+            for name, rows in rows_of(pending).items()
+            if name in topics and self._log.topic(name).description.id == pending.cut.sources[name].topic_id
+        }
 
     @property
     def token(self) -> int:
@@ -267,11 +307,10 @@ class Instance:
     def _store_plan(self, plan: EpochPlan) -> EpochPlan:
         """Write a plan down. Until its commit the log keeps the rows that it reads as they are, so that a repeat of the
         epoch reads the same ones, whatever is compacted, expired or erased meanwhile."""
-        ranges = {
-            name: {number: (start, cut.ends[number]) for number, start in cut.starts.items()}
-            for name, cut in plan.cut.sources.items()
-        }
-        self._log.hold(self._hold_name, ranges)
+        try:
+            self._registration.move(self.token, self._read, rows_of(plan))
+        except FencedError:
+            raise self._replaced(self._app.ledger.token()) from None
         self._app.ledger.write_plan(plan)
         return plan
 
@@ -384,27 +423,12 @@ class Instance:
         now = self._clock()
         commit = after.to_commit(now)
         self._app.ledger.commit(commit, self._epoch_changes(after, plan, commit, ran))
+        self._read = positions_of(commit)
         try:
-            self._release_rows()
+            self._registration.move(self.token, self._read)  # the rows of the plan may change from now on
             self._garbage.collect(now)
         except PenstockError as error:  # the epoch is committed whatever comes of this
             _LOGGER.warning("app '%s': old files could not be removed: %s", after.live.plan.app, error.message)
-
-    @property
-    def _hold_name(self) -> str:
-        """An instance that was replaced, and does not know it yet, must not release what its successor holds."""
-        return f"{instance_name(self._app.ledger.app)}.{self.token}"
-
-    def _release_rows(self) -> None:
-        """Let the log change the rows of the plan that is committed; and of plans that earlier instances left."""
-        self._log.release(self._hold_name)
-        if not self._old_holds_released:
-            mine = f"{instance_name(self._app.ledger.app)}."
-            for hold in self._log.holds():
-                token = hold.name.removeprefix(mine)
-                if hold.name.startswith(mine) and token.isdecimal() and int(token) < self.token:
-                    self._log.release(hold.name)
-            self._old_holds_released = True
 
     def _epoch_changes(self, after: AppState, plan: EpochPlan, commit: Commit, ran: EpochResult) -> EpochChanges | None:
         """What followers of views are told of the epoch: nothing of a backfill, until its views are shown."""

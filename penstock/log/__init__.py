@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.log.description import TopicSettings
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
-    from penstock.log.holds import HeldRange, Hold
+    from penstock.log.holds import HeldRange, Hold, ReadPosition
+    from penstock.log.kept import Kept
     from penstock.log.log import Log
     from penstock.log.plan import Appended
     from penstock.log.producer import Producer
@@ -33,11 +34,13 @@ _HOMES = {
     "Group": "groups",
     "HeldRange": "holds",
     "Hold": "holds",
+    "Kept": "kept",
     "Lag": "groups",
     "Log": "log",
     "Member": "groups",
     "Move": "groups",
     "Producer": "producer",
+    "ReadPosition": "holds",
     "Reader": "reader",
     "Rewritten": "rewrite",
     "Statistics": "verify",
@@ -55,11 +58,13 @@ __all__ = [
     "Group",
     "HeldRange",
     "Hold",
+    "Kept",
     "Lag",
     "Log",
     "Member",
     "Move",
     "Producer",
+    "ReadPosition",
     "Reader",
     "Rewritten",
     "Statistics",

@@ -215,17 +215,18 @@ class Catalog:
             for table in ("subscriptions", "offsets", "assignments", "promises"):
                 connection.execute(f"DELETE FROM {table} WHERE topic = ?", (topic,))
 
-    def slowest_offsets(self, topic: str, partitions: int) -> list[int | None]:
-        """For each partition how far the slowest group that reads this topic has come; None without any group."""
+    def group_positions(self, topic: str) -> dict[str, dict[int, int]]:
+        """By group that reads this topic: the offsets that it has committed, of partitions where it has."""
         with self.look() as connection:
             for table in ("subscriptions", "offsets"):
                 check_total(connection, table)  # a group that is overlooked loses its say
             groups = rows(connection, "subscriptions", "topic = ?", (topic,))
             offsets = rows(connection, "offsets", "topic = ?", (topic,))
-        if not groups:
-            return [None] * partitions
-        committed = {(row[0], row[2]): number_of(row[3]) for row in offsets}
-        return [min(committed.get((group, partition), 0) for group, _ in groups) for partition in range(partitions)]
+        positions: dict[str, dict[int, int]] = {str(group): {} for group, _ in groups}
+        for group, _, partition, offset in offsets:
+            if str(group) in positions:
+                positions[str(group)][number_of(partition)] = number_of(offset)
+        return positions
 
 
 def _producer(connection: sqlite3.Connection, producer: int) -> tuple[str, ProducerRecord]:

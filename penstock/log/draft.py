@@ -27,7 +27,7 @@ from penstock.log.frame import (
     place,
     stored_schema,
 )
-from penstock.log.holds import Held, overlapping, owners
+from penstock.log.holds import FOREVER, Held, overlapping, owners
 from penstock.log.index import IndexBuilder, encode_entries
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.partition import Partition
@@ -68,13 +68,15 @@ class Keep:
     without it a topic of single events would stay a heap of tiny frames, and rows are missing from its past anyway.
     Erasure does not: to the rows of other keys nothing may happen.
 
-    `rows` is asked about a frame, and whether delete markers stay: they must, once an older row has stayed that they
-    delete. `complete`: everything else must go, so that what is held has to be waited for; otherwise it stays.
+    `drops_markers`: of those rows, delete markers go nevertheless, unless a reader has not read them yet, or an older
+    row has stayed that they may delete. `complete`: everything else must go, so that what is held has to be waited for;
+    otherwise it stays.
     """
 
-    rows: Callable[[Stored, bool], Mask]
+    rows: Callable[[Stored], Mask]
     joins: bool
     complete: bool
+    drops_markers: bool
 
 
 @dataclass(slots=True)
@@ -84,7 +86,11 @@ class Piece:
     sources: list[Segment] = field(default_factory=list)
     segment: Segment | None = None
     changed: list[tuple[int, int]] = field(default_factory=list)  # offsets of frames that are not as they were
-    drops_markers: bool = False
+    last_dropped_marker: int = -1
+
+    @property
+    def drops_markers(self) -> bool:
+        return self.last_dropped_marker >= 0
 
     @property
     def rows_removed(self) -> int:
@@ -96,8 +102,13 @@ class Piece:
         self.changed.append((start, end))
 
     def held_by(self, held: Sequence[Held]) -> tuple[Held, ...]:
-        """The holds on rows that would change."""
-        return tuple(one for one in held if any(one.overlaps(start, end) for start, end in self.changed))
+        """The holds on rows that would change, and on delete markers that would go."""
+        return tuple(hold for hold in held if self._is_held_by(hold))
+
+    def _is_held_by(self, hold: Held) -> bool:
+        if hold.only_markers:
+            return self.last_dropped_marker >= hold.start
+        return any(hold.overlaps(start, end) for start, end in self.changed)
 
 
 class Draft:
@@ -120,9 +131,13 @@ class Draft:
         self._segment_bytes = segment_bytes
         self._time_column = time_column
         self._manifest = manifest
-        self._held = held
+        self._held = [hold for hold in held if not hold.only_markers]
+        self._readers = [hold for hold in held if hold.only_markers]
+        self._markers_from = min((hold.start for hold in self._readers), default=FOREVER)
         self.held_rows = 0  # which would have gone
         self.held_by: set[str] = set()
+        self.unread_markers = 0  # which would have gone
+        self.unread_by: set[str] = set()
         self._sources = iter(manifest.closed)
         self._source: Segment | None = next(self._sources, None)
         self._rows: list[tuple[Stored, pa.RecordBatch, Offsets]] = []
@@ -137,7 +152,9 @@ class Draft:
 
     def add(self, frame: Stored) -> None:
         header = frame.header
-        kept = self._keep.rows(frame, self.held_rows > 0)
+        kept = self._keep.rows(frame)
+        passed = self._passed_markers(frame, kept)
+        kept = kept & ~passed
         self._close_if_full(header.base_offset)
         held = overlapping(self._held, header.base_offset, header.next_offset)
         if held or (kept.all() and not self._keep.joins):
@@ -145,7 +162,7 @@ class Draft:
             self._note_held(held, int(np.count_nonzero(~kept)))
             return
         self._piece.change(header.base_offset, header.next_offset)
-        self._piece.drops_markers |= bool((frame.deleted & ~kept).any())
+        self._note_markers(frame, kept, passed)
         if kept.any():
             self._collect(frame, kept)
 
@@ -170,6 +187,23 @@ class Draft:
         if held and rows:
             self.held_rows += rows
             self.held_by.update(owners(held))
+
+    def _passed_markers(self, frame: Stored, kept: Mask) -> Mask:
+        """The delete markers that nobody needs any more."""
+        markers_from = 0 if self.held_rows or not self._keep.drops_markers else self._markers_from
+        passed: Mask = kept & frame.deleted & (frame.offsets < markers_from)
+        return passed
+
+    def _note_markers(self, frame: Stored, kept: Mask, passed: Mask) -> None:
+        """Note which delete markers go, and which stay because of whom."""
+        if not self._keep.drops_markers or not frame.header.flags & DELETES:
+            return
+        if passed.any():
+            self._piece.last_dropped_marker = int(frame.offsets[passed][-1])
+        unread = frame.offsets[frame.deleted & kept & (frame.offsets >= self._markers_from)]
+        if len(unread):
+            self.unread_markers += len(unread)
+            self.unread_by.update(owners([hold for hold in self._readers if hold.start <= unread[-1]]))
 
     def _collect(self, frame: Stored, kept: Mask) -> None:
         if self._rows and not self._fits(frame.header):

@@ -19,6 +19,7 @@ from penstock.errors import DeclarationError, FencedError, UnavailableError
 from penstock.log.catalog import Catalog, number_of
 from penstock.log.catalog_rows import put, put_if_new, rows
 from penstock.log.files import boot_id
+from penstock.log.holds import Holds
 from penstock.log.reader import READ_BYTES, UNDECIDED_SECONDS, Batch, Reader
 from penstock.log.topic import Start, Topic
 from penstock.log.wait import Watch
@@ -63,9 +64,12 @@ class Move:
 class Group:
     """Made by `Log.group`."""
 
-    def __init__(self, catalog: Catalog, topic_by_name: TopicByName, members: list[Member], name: str) -> None:
+    def __init__(
+        self, catalog: Catalog, holds: Holds, topic_by_name: TopicByName, members: list[Member], name: str
+    ) -> None:
         self.name = name
         self._catalog = catalog
+        self._holds = holds
         self._topic = topic_by_name
         self._members = members  # of the whole log, which closes them when it is closed
 
@@ -86,6 +90,9 @@ class Group:
             raise DeclarationError(f"group '{self.name}': a member needs at least one topic")
         for topic in opened.values():
             topic.positions(start)  # refuses a wrong one before anybody has joined
+        with self._holds.locked(), self._catalog.change() as connection:  # so that no compaction overlooks the group
+            for name in opened:
+                put_if_new(connection, "subscriptions", self.name, name)
         member = Member(self._catalog, self.name, opened, start=start, lease=lease, on_release=on_release)
         self._members.append(member)
         return member
@@ -189,9 +196,6 @@ class Member:
         self._watch = Watch([])
         self._next_heartbeat = 0.0
         self._closed = False
-        with catalog.change() as connection:
-            for name in topics:
-                put_if_new(connection, "subscriptions", group, name)
         try:
             self.heartbeat()
         except BaseException:

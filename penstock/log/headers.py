@@ -26,9 +26,19 @@ Headers = npt.NDArray[np.void]
 # The bytes of a frame's header, as docs/reference/file-format.md lays them out.
 HEADER = np.dtype(
     {
-        "names": ["flags", "base_offset", "last_offset", "rows", "producer", "append_time", "min_time", "max_time"],
-        "formats": ["<u4", "<i8", "<i8", "<u4", "<i8", "<i8", "<i8", "<i8"],
-        "offsets": [12, 16, 24, 32, 48, 72, 80, 88],
+        "names": [
+            "length",
+            "flags",
+            "base_offset",
+            "last_offset",
+            "rows",
+            "producer",
+            "append_time",
+            "min_time",
+            "max_time",
+        ],
+        "formats": ["<u4", "<u4", "<i8", "<i8", "<u4", "<i8", "<i8", "<i8", "<i8"],
+        "offsets": [4, 12, 16, 24, 32, 48, 72, 80, 88],
         "itemsize": HEADER_BYTES,
     }
 )

@@ -1,4 +1,8 @@
-"""Holds: who still needs which rows as they are. Compaction, retention and erasure leave held rows alone.
+"""Holds: who still needs which rows as they are, and who has read how far.
+
+Compaction, retention and erasure leave held rows alone. Of what a reader has not read yet, compaction leaves the delete
+markers: the reader may have a row of their key. Only names with a colon, such as `app:shop`, tell who the owner is; the
+log does not look into them.
 
 A hold is one small file that its owner overwrites in place, so that moving it costs a single sync. The file has two
 slots of equal size; a new record goes into the slot of the older one, so the last record that was placed survives a
@@ -11,13 +15,14 @@ the hold, or the hold is placed on what the removal has left. Appends do not tak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, FencedError
 from penstock.log.document import Content, decode_document, encode_document
 from penstock.log.files import Files, disk_errors, write_durably
 
@@ -25,6 +30,10 @@ HOLDS_DIRECTORY = "holds"
 HOLDS_LOCK = "holds.lock"
 HOLD_SUFFIX = ".json"
 SLOT_BYTES = 4096  # the least; a hold with many partitions has larger slots
+# A name, or several with colons between them; with its suffix it must fit into the name of a file.
+HOLD_NAME_PATTERN = re.compile(r"(?=.{1,230}$)[A-Za-z0-9][A-Za-z0-9._-]{0,199}(:[A-Za-z0-9][A-Za-z0-9._-]{0,199}){0,2}")
+# Behind every offset.
+FOREVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +48,38 @@ class HeldRange:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """How far a reader has read one partition: it needs the delete markers from `offset` on."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
-    """What one owner holds, and since when (ISO 8601)."""
+    """What one owner holds and how far it has read, and since when (ISO 8601).
+
+    `token`: whoever has a lower one was replaced as the owner.
+    """
 
     name: str
     ranges: tuple[HeldRange, ...]
     placed: str
     number: int = 0  # grows with every change of this hold
+    read: tuple[ReadPosition, ...] = ()
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rows of a given partition that somebody holds."""
+    """Rows of a given partition that somebody holds; with `only_markers`, the delete markers among them."""
 
     owner: str
     start: int
     end: int
+    only_markers: bool = False
 
     def overlaps(self, start: int, end: int) -> bool:
         return max(self.start, start) < min(self.end, end)
@@ -69,6 +94,7 @@ class _Written:
 
     number: int
     raw: bytes
+    token: int
 
 
 class Holds:
@@ -90,19 +116,23 @@ class Holds:
             lock.acquire()
             yield
 
-    def place(self, name: str, ranges: Sequence[HeldRange]) -> None:
-        """Replace what `name` holds, under `locked`. On disk when this returns.
+    def place(
+        self, name: str, ranges: Sequence[HeldRange], *, read: Sequence[ReadPosition] = (), token: int = 0
+    ) -> None:
+        """Replace what `name` holds, under `locked`. On disk when this returns. FencedError if a higher token did so.
 
-        The file is written in place if it is as this process left it, which saves reading it; otherwise as a whole.
+        The file is written in place if it is as this process left it, which costs one sync; otherwise as a whole.
         """
         path = self._path(name)
         written = self._written.pop(name, None)
         if written is None or not self._files.exists(path) or self._files.read(path) != written.raw:
+            self._refuse_replaced(name, token, self._stored_token(path))
             self._files.make_directory(self._directory)
             self._files.sync_directory(self._root)
-            self._written[name] = self._store_anew(path, _hold(name, ranges, number=1))
+            self._written[name] = self._store_anew(path, _hold(name, ranges, read, token, number=1))
             return
-        hold = _hold(name, ranges, number=written.number + 1)
+        self._refuse_replaced(name, token, written.token)
+        hold = _hold(name, ranges, read, token, number=written.number + 1)
         size = len(written.raw) // 2
         slot = _encode(hold, self._log_id).ljust(size)
         if len(slot) > size:
@@ -112,7 +142,25 @@ class Holds:
         with closing(self._files.open(path)) as file:
             file.write_at(start, [slot])
             file.sync()
-        self._written[name] = _Written(hold.number, written.raw[:start] + slot + written.raw[start + size :])
+        self._written[name] = _Written(hold.number, written.raw[:start] + slot + written.raw[start + size :], token)
+
+    def _stored_token(self, path: Path) -> int:
+        """The highest token that is known of a hold. What is damaged is about to be replaced, and says nothing."""
+        if not self._files.exists(path):
+            return 0
+        tokens = [0]
+        for slot in self._slots(self._files.read(path)):
+            with suppress(DamagedError):
+                tokens.append(_decode(slot, path, self._log_id).token)
+        return max(tokens)
+
+    @staticmethod
+    def _refuse_replaced(name: str, token: int, stored: int) -> None:
+        if token < stored:
+            raise FencedError(
+                f"hold '{name}': owner {token} was replaced by owner {stored}",
+                hint="another process does the same work now; stop this one",
+            )
 
     def release(self, name: str) -> None:
         """Drop a hold, if there is one. A power loss may bring it back, which is safe."""
@@ -150,41 +198,58 @@ class Holds:
         size = -(-len(encoded) // SLOT_BYTES) * SLOT_BYTES
         raw = 2 * encoded.ljust(size)
         write_durably(self._files, path, raw)
-        return _Written(hold.number, raw)
+        return _Written(hold.number, raw, hold.token)
 
     def _newest(self, path: Path) -> Hold:
         """The newer record. DamagedError unless both are whole: the other one may have been the newer."""
-        raw = self._files.read(path)
-        size = len(raw) // 2 if len(raw) % (2 * SLOT_BYTES) == 0 else 0
-        slots = (_decode(raw[:size], path, self._log_id), _decode(raw[size:], path, self._log_id))
+        slots = [_decode(slot, path, self._log_id) for slot in self._slots(self._files.read(path))]
         return max(slots, key=lambda hold: hold.number)
+
+    @staticmethod
+    def _slots(raw: bytes) -> tuple[bytes, bytes]:
+        size = len(raw) // 2 if len(raw) % (2 * SLOT_BYTES) == 0 else 0
+        return raw[:size], raw[size:]
+
+
+GroupPositions = Callable[[], Mapping[str, Mapping[int, int]]]
+"""By group and partition: the offsets that the groups which read a topic have committed."""
 
 
 class PartitionHolds:
     """The holds on one partition, as those see them who remove rows."""
 
-    def __init__(self, holds: Holds, topic_id: str, partition: int) -> None:
+    def __init__(self, holds: Holds, topic_id: str, partition: int, *, groups: GroupPositions) -> None:
         self._holds = holds
         self._topic_id = topic_id
         self._partition = partition
+        self._groups = groups
 
     @contextmanager
-    def fixed(self) -> Iterator[tuple[Held, ...]]:
-        """What is held. Nobody can place another hold in this block."""
+    def fixed(self, *, markers: bool) -> Iterator[tuple[Held, ...]]:
+        """Which rows are held, and with `markers`, which delete markers readers and groups still need.
+
+        Nobody can place another hold in this block.
+        """
         with self._holds.locked():
-            yield self._found()
+            holds = self._holds.all()
+            yield (*self._held_rows(holds), *(self._held_markers(holds) if markers else ()))
 
-    def now(self) -> tuple[Held, ...]:
-        with self.fixed() as held:
-            return held
+    def _held_rows(self, holds: Sequence[Hold]) -> Iterator[Held]:
+        for hold in holds:
+            for held in hold.ranges:
+                if self._is_here(held) and held.start < held.end:
+                    yield Held(hold.name, held.start, held.end)
 
-    def _found(self) -> tuple[Held, ...]:
-        return tuple(
-            Held(hold.name, held.start, held.end)
-            for hold in self._holds.all()
-            for held in hold.ranges
-            if (held.topic_id, held.partition) == (self._topic_id, self._partition) and held.start < held.end
-        )
+    def _held_markers(self, holds: Sequence[Hold]) -> Iterator[Held]:
+        for hold in holds:
+            for position in hold.read:
+                if self._is_here(position):
+                    yield Held(hold.name, position.offset, FOREVER, only_markers=True)
+        for group, committed in self._groups().items():
+            yield Held(f"group:{group}", committed.get(self._partition, 0), FOREVER, only_markers=True)
+
+    def _is_here(self, found: HeldRange | ReadPosition) -> bool:
+        return (found.topic_id, found.partition) == (self._topic_id, self._partition)
 
 
 def overlapping(held: Sequence[Held], start: int, end: int) -> tuple[Held, ...]:
@@ -195,8 +260,9 @@ def owners(held: Sequence[Held]) -> tuple[str, ...]:
     return tuple(sorted({one.owner for one in held}))
 
 
-def _hold(name: str, ranges: Sequence[HeldRange], *, number: int) -> Hold:
-    return Hold(name, tuple(ranges), datetime.now(UTC).isoformat(timespec="seconds"), number)
+def _hold(name: str, ranges: Sequence[HeldRange], read: Sequence[ReadPosition], token: int, *, number: int) -> Hold:
+    placed = datetime.now(UTC).isoformat(timespec="seconds")
+    return Hold(name, tuple(ranges), placed, number, tuple(read), token)
 
 
 def _encode(hold: Hold, log_id: str) -> bytes:
@@ -204,8 +270,12 @@ def _encode(hold: Hold, log_id: str) -> bytes:
     for held in hold.ranges:
         topic = topics.setdefault(held.topic_id, {"name": held.topic, "partitions": []})
         topic["partitions"].append([held.partition, held.start, held.end])
+    read: dict[str, Content] = {}
+    for position in hold.read:
+        topic = read.setdefault(position.topic_id, {"name": position.topic, "partitions": []})
+        topic["partitions"].append([position.partition, position.offset])
     content = {"name": hold.name, "log": log_id, "number": hold.number, "placed": hold.placed, "topics": topics}
-    return encode_document(content)
+    return encode_document(content | {"read": read, "token": hold.token})
 
 
 def _decode(raw: bytes, path: Path, log_id: str) -> Hold:
@@ -216,7 +286,10 @@ def _decode(raw: bytes, path: Path, log_id: str) -> Hold:
     try:
         content = decode_document(raw, path, what="hold")
         owner = content["log"] or log_id
-        hold = Hold(content["name"], tuple(_ranges(content["topics"])), content["placed"], content["number"])
+        # Holds of earlier versions have neither positions nor a token.
+        read, token = tuple(_positions(content.get("read", {}))), content.get("token", 0)
+        ranges = tuple(_ranges(content["topics"]))
+        hold = Hold(content["name"], ranges, content["placed"], content["number"], read, token)
     except (DamagedError, KeyError, TypeError, ValueError, AttributeError):
         raise DamagedError(f"{path}: the hold is damaged; which rows it holds is not known", hint=hint) from None
     if hold.name + HOLD_SUFFIX != path.name:
@@ -230,3 +303,9 @@ def _ranges(topics: Mapping[str, Content]) -> Iterator[HeldRange]:
     for topic_id, topic in topics.items():
         for partition, start, end in topic["partitions"]:
             yield HeldRange(topic["name"], topic_id, partition, start, end)
+
+
+def _positions(topics: Mapping[str, Content]) -> Iterator[ReadPosition]:
+    for topic_id, topic in topics.items():
+        for partition, offset in topic["partitions"]:
+            yield ReadPosition(topic["name"], topic_id, partition, offset)

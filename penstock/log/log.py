@@ -35,8 +35,9 @@ from penstock.log.description import (
 from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
-from penstock.log.holds import Hold, Holds
+from penstock.log.holds import HOLD_NAME_PATTERN, Hold, Holds, ReadPosition
 from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
+from penstock.log.kept import Kept, kept_by_group, kept_by_holds
 from penstock.log.names import NAME_PATTERN, NAME_RULE
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
@@ -190,32 +191,42 @@ class Log:
         self._refuse_if_unusable()
         if not NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"group '{name}': this is not a name for a group", hint=NAME_RULE)
-        return Group(self._catalog, self.topic, self._members, name)
+        return Group(self._catalog, self._holds, self.topic, self._members, name)
 
     def groups(self) -> list[str]:
         return group_names(self._catalog)
 
     # -- holds --------------------------------------------------------------------------------------------------------
 
-    def hold(self, name: str, ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+    def hold(
+        self,
+        name: str,
+        ranges: Mapping[str, Mapping[int, tuple[int, int]]],
+        *,
+        read: Sequence[ReadPosition] = (),
+        token: int = 0,
+    ) -> None:
         """Keep rows as they are until `release`: by topic and partition, those from start up to end (exclusive).
 
         Compaction, retention and erasure leave them alone, also after a crash, so they are read again with the same
         offsets, append times, producers and frames. Rows that are yet to come may be held. This takes the place of what
         `name` held before, and is on disk when it returns. RangeError if a row is gone already: nothing is changed.
+
+        `read` registers `name` as a reader that has come so far: compaction keeps the delete markers from there on. A
+        position may lag behind what was really read. FencedError if the hold was placed with a higher `token`.
         """
         self._refuse_if_unusable()
-        if not NAME_PATTERN.fullmatch(name):
+        if not HOLD_NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"hold '{name}': this is not a name for a hold", hint=NAME_RULE)
         topics = {topic: self.topic(topic) for topic in ranges}
         with disk_errors(f"hold '{name}'"), self._holds.locked():
             held = [one for topic in topics for one in topics[topic].held_ranges(ranges[topic])]
-            self._holds.place(name, held)
+            self._holds.place(name, held, read=read, token=token)
 
     def release(self, name: str) -> None:
         """Hold nothing any more under this name. Releasing what is not held is no mistake."""
         self._refuse_if_unusable()
-        if NAME_PATTERN.fullmatch(name):
+        if HOLD_NAME_PATTERN.fullmatch(name):
             with disk_errors(f"hold '{name}'"):
                 self._holds.release(name)
 
@@ -224,6 +235,15 @@ class Log:
         self._refuse_if_unusable()
         with self._holds.locked():
             return self._holds.all()
+
+    def kept(self) -> list[Kept]:
+        """What holds, readers and groups keep on disk, partition by partition. It looks through what they keep."""
+        topics = {topic.description.id: topic for topic in map(self.topic, self.topics())}
+        found = list(kept_by_holds(self.holds(), topics))
+        for topic in topics.values():
+            for group, committed in self._catalog.group_positions(topic.name).items():
+                found += kept_by_group(group, committed, topic)
+        return found
 
     # -- checking it --------------------------------------------------------------------------------------------------
 

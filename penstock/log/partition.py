@@ -124,12 +124,15 @@ class Partition:
         self._manifest = manifest
 
     @contextmanager
-    def held(self) -> Iterator[tuple[Held, ...]]:
-        """What is held of this partition. In the block nobody can place another hold: remove rows only there."""
+    def held(self, *, markers: bool = False) -> Iterator[tuple[Held, ...]]:
+        """What is held of this partition, and with `markers` also the delete markers that readers still need.
+
+        In the block nobody can place another hold: remove rows only there.
+        """
         if self._holds is None:
             yield ()
             return
-        with self._holds.fixed() as held:
+        with self._holds.fixed(markers=markers) as held:
             yield held
 
     def tail(self) -> Tail:

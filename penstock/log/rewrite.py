@@ -2,8 +2,9 @@
 
 1. Roll, under the lock, so that everything so far stands in closed segments.
 2. Without the lock, write new segments with the rows that stay. Appends and reads go on.
-3. Under the lock, and with holds fixed, look whether a row that would change is held. If so, let go and look again. If
-   it stays held, an erasure is refused, and a compaction is drafted again with what is held left as it is.
+3. Under the lock, and with holds fixed, look whether a row that would change is held, or a delete marker that would go
+   is needed by a reader. If so, let go and look again. If it stays so, an erasure is refused, and a compaction is
+   drafted again with what is held left as it is. An erasure does not ask for readers: it removes markers too.
 4. Name the new segments and replace the manifest: one atomic step for the whole partition, after which readers take up
    the new segments.
 5. Remove the old ones.
@@ -45,7 +46,10 @@ MOST_DRAFTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a rewrite did to one partition. `held_rows` stayed only because of what `held_by` hold."""
+    """What a rewrite did to one partition. `held_rows` stayed only because of what `held_by` hold.
+
+    `unread_markers` are delete markers that stayed only because `unread_by` have not read them yet.
+    """
 
     partition: int
     rows_before: int
@@ -54,6 +58,8 @@ class Rewritten:
     bytes_after: int
     held_rows: int = 0
     held_by: tuple[str, ...] = ()
+    unread_markers: int = 0
+    unread_by: tuple[str, ...] = ()
 
 
 Choose = Callable[[Iterator[Stored]], Keep]
@@ -73,25 +79,19 @@ def stored_frames(writer: PartitionWriter, schemas: Schemas, tail: Tail, *, star
         reader.close()
 
 
-def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drop_deletes_before: int | None) -> Choose:
-    """Compaction: keep a key's last row, and a delete marker until every group has passed it.
-
-    `drop_deletes_before` is the offset the slowest group has come to; None when no group reads the topic.
-    """
+def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drops_markers: bool) -> Choose:
+    """Compaction: keep a key's last row; a delete marker for ever, or until every reader has passed it."""
 
     def choose(frames: Iterator[Stored]) -> Keep:
         last = KeyVersions(rewrites=0)
         for frame in frames:
             last.store(keys_of(frame.batch), frame.offsets, next_offset=frame.header.next_offset)
 
-        def keep(frame: Stored, markers_stay: bool) -> Mask:
+        def keep(frame: Stored) -> Mask:
             newest: Mask = last.lookup(keys_of(frame.batch)) == frame.offsets
-            if markers_stay:
-                return newest
-            passed = True if drop_deletes_before is None else frame.offsets < drop_deletes_before
-            return newest & ~(frame.deleted & passed)
+            return newest
 
-        return Keep(keep, joins=True, complete=False)
+        return Keep(keep, joins=True, complete=False, drops_markers=drops_markers)
 
     return choose
 
@@ -99,14 +99,14 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drop_deletes_
 def all_but(key: pa.RecordBatch) -> Keep:
     """Erasure: keep every row but those of this key."""
 
-    def keep(frame: Stored, markers_stay: bool) -> Mask:
+    def keep(frame: Stored) -> Mask:
         others: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
         for name, value in zip(key.schema.names, key.columns, strict=True):
             differs = pc.not_equal(frame.batch.column(name), value[0])
             others |= differs.to_numpy(zero_copy_only=False)
         return others
 
-    return Keep(keep, joins=False, complete=True)
+    return Keep(keep, joins=False, complete=True, drops_markers=False)
 
 
 def rewrite(
@@ -161,7 +161,7 @@ class _Source:
     def draft(self, keep: Keep, progress: Progress) -> Draft:
         """Step 2. What is held now is copied as it is, unless it must go and will be waited for."""
         _remove_drafts(self.writer)
-        with self.writer.partition.held() as held:
+        with self.writer.partition.held(markers=keep.drops_markers) as held:
             pass
         draft = Draft(
             self.writer.partition,
@@ -214,6 +214,8 @@ def _rewritten(partition: int, draft: Draft, swap: _Swap) -> Rewritten:
         sum(segment.bytes for segment in after),
         draft.held_rows + sum(piece.rows_removed for piece in skipped),
         tuple(sorted(draft.held_by | set(owners(swap.held)))),
+        draft.unread_markers,
+        tuple(sorted(draft.unread_by)),
     )
 
 
@@ -237,7 +239,7 @@ def _swap_when_free(writer: PartitionWriter, draft: Draft, keep: Keep, *, wait: 
     """
     deadline = time.monotonic() + wait
     while True:
-        with writer.exclusive(), writer.partition.held() as held:
+        with writer.exclusive(), writer.partition.held(markers=keep.drops_markers) as held:
             blocking = tuple(dict.fromkeys(one for piece in draft.pieces for one in piece.held_by(held)))
             late = time.monotonic() >= deadline
             if not blocking or (late and last and not keep.complete):

@@ -412,21 +412,15 @@ class Topic:
     def compact(self, *, progress: Progress = lambda rows: None) -> list[Rewritten]:
         """Keep only the last row of each key, while others read and write.
 
-        A delete marker goes once every group that reads the topic has committed an offset behind it. On versioned
-        topics it stays: it holds the number from which the key would go on. Rows that somebody holds stay as they are;
-        what is returned tells how many would have gone, and who holds them.
+        A delete marker goes once every group and every registered reader has passed it. On versioned topics it stays:
+        it holds the number from which the key would go on. Rows that somebody holds stay as they are. What is returned
+        tells how many rows and markers would have gone, and because of whom they stay.
         """
         self._refuse_without_key("compacted")
-        count = self.settings.partitions
-        slowest = [0] * count if self.settings.versioned else self._catalog.slowest_offsets(self.name, count)
+        choose = last_of_each_key(self.keys_of, drops_markers=not self.settings.versioned)
         return [
-            self._rewrite(
-                number,
-                last_of_each_key(self.keys_of, drop_deletes_before=slowest[number]),
-                progress,
-                wait=COMPACT_WAIT_SECONDS,
-            )
-            for number in range(count)
+            self._rewrite(number, choose, progress, wait=COMPACT_WAIT_SECONDS)
+            for number in range(self.settings.partitions)
         ]
 
     def erase(
@@ -515,7 +509,12 @@ class Topic:
                         topic_id=bytes.fromhex(self.description.id),
                         number=number,
                         outcomes=self._catalog.outcome,
-                        holds=PartitionHolds(self._holds, self.description.id, number),
+                        holds=PartitionHolds(
+                            self._holds,
+                            self.description.id,
+                            number,
+                            groups=lambda: self._catalog.group_positions(self.name),
+                        ),
                     )
             return self._partitions[number]
 

@@ -7,7 +7,7 @@ so that whatever was lost, doubled or mixed up shows as a wrong sum.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crc32c import crc32c
@@ -22,10 +22,13 @@ from penstock.engine.ledger.records import (
     TrackRecord,
     ViewChangeFiles,
 )
+from penstock.engine.ledger.registration import HeldRows, Registration, cuts_of, lowest_positions, positions_of
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.plan.cut import Cut, SourceCut
 from penstock.engine.state.run import RunFile
+from penstock.errors import DamagedError
 from penstock.flow.settings import ChangeRetention
+from penstock.log.holds import Hold, Holds, ReadPosition
 from tests.log.simulated import SimulatedDisk
 
 APP = Path("log/apps/shop")
@@ -34,6 +37,29 @@ VIEW = "totals"
 VERSION = "said.0"
 COLUMNS = "total bigint"
 CHANGES_KEPT = ChangeRetention(epochs=3)
+
+
+class SimulatedHolds:
+    """The holds of a log on the simulated disk."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._holds = Holds(disk, APP.parent.parent)
+
+    def hold(self, name: str, ranges: HeldRows, *, read: Sequence[ReadPosition] = (), token: int = 0) -> None:
+        assert not ranges
+        with self._holds.locked():
+            self._holds.place(name, [], read=read, token=token)
+
+    def release(self, name: str) -> None:
+        self._holds.release(name)
+
+    def holds(self) -> list[Hold]:
+        with self._holds.locked():
+            return self._holds.all()
+
+
+def savepoints_of(ledger: Ledger, disk: SimulatedDisk) -> Savepoints:
+    return Savepoints(ledger, Registration(SimulatedHolds(disk), "shop"))
 
 
 class FolderDisk(SimulatedDisk):
@@ -100,7 +126,8 @@ class Instance:
         self._rng = rng
         self._files = 0
         self.ledger = opened(disk)
-        self.savepoints = Savepoints(self.ledger)
+        self.registration = Registration(SimulatedHolds(disk), "shop")
+        self.savepoints = Savepoints(self.ledger, self.registration)
         self.garbage = Garbage(self.ledger, keep=2, retention=CHANGES_KEPT)
 
     def life(self) -> Iterator[str]:
@@ -110,6 +137,9 @@ class Instance:
         self.savepoints.finish_restore(self.token, restored_at=0)
         yield "restore finished"
         pending, last = self.ledger.pending_plan(), self.ledger.last_commit()
+        self.registration.move(self.token, lowest_positions(cuts_of(last) if last else [cut_of(0, 0, 0)]))
+        self.savepoints.settle_holds()
+        yield "registered"
         while True:
             plan, pending = pending, None
             if plan is None:
@@ -122,6 +152,8 @@ class Instance:
             yield "run"
             self.ledger.commit(last, changes)
             yield "committed"
+            self.registration.move(self.token, positions_of(last))
+            yield "position moved"
             self.garbage.collect(now=7)
             yield "collected"
 
@@ -193,14 +225,27 @@ def run_files(disk: SimulatedDisk, kind: str = "state") -> set[str]:
 def refuse_inconsistent(disk: SimulatedDisk) -> None:
     """What must hold at every moment: all files are there, undamaged, and views show what the state is."""
     ledger = opened(disk)
-    savepoints = Savepoints(ledger)
+    savepoints = savepoints_of(ledger, disk)
     commit = ledger.last_commit()
     saved = [savepoints.savepoint(name).commit for name in savepoints.names()]
     for needed in [commit, *saved]:
         for run in needed.runs() if needed else ():
             assert crc32c(disk.read(APP / run.path)) == run.crc
         assert shown_total(disk, needed) == total_of(needed)
+        refuse_unregistered(disk, needed)
     for epoch in ledger.changes_numbers():
         changes = ledger.changes_of(epoch)
         for path in changes.paths() if changes else ():
             assert disk.exists(APP / path)
+
+
+def refuse_unregistered(disk: SimulatedDisk, commit: Commit | None) -> None:
+    """The log keeps at least what a commit, or a savepoint, has not read."""
+    try:
+        found = [position for hold in SimulatedHolds(disk).holds() for position in hold.read]
+    except DamagedError:
+        return  # then the log removes nothing at all
+    for needed in positions_of(commit) if commit else ():
+        place = needed.topic_id, needed.partition
+        offsets = [position.offset for position in found if (position.topic_id, position.partition) == place]
+        assert min(offsets, default=2**63) <= needed.offset, f"{needed} is not registered"

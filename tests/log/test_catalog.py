@@ -57,7 +57,7 @@ def seen(log: Log) -> dict[str, Any]:
         "transactions": {name: log.last_transaction(name) for name in log.producers().values()},
         "groups": {name: (log.group(name).topics(), log.group(name).committed("orders")) for name in log.groups()},
         "promises": log.promises("orders"),
-        "slowest": log._catalog.slowest_offsets("orders", 2),
+        "positions": log._catalog.group_positions("orders"),
         "rows": log.topic("orders").read().num_rows,
     }
 

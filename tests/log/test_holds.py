@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 import random
 import threading
 import time
@@ -10,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DamagedError, DeclarationError, PenstockError, RangeError, UnavailableError
+from penstock.errors import DamagedError, DeclarationError, FencedError, PenstockError, RangeError, UnavailableError
 from penstock.log import Log, Topic, TopicSettings
 from penstock.log import rewrite as rewriting
-from penstock.log.holds import HeldRange, Hold, Holds
+from penstock.log.document import encode_document
+from penstock.log.holds import SLOT_BYTES, HeldRange, Hold, Holds, ReadPosition
 from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 
 ROOT = Path("log")
@@ -150,6 +153,159 @@ def test_a_hold_that_moves_on_in_time_costs_a_compaction_nothing(
         log.hold("app", {"prices": {0: (200, 210)}})
         compaction.join()
     assert prices.read().num_rows == 10
+
+
+# -- readers ----------------------------------------------------------------------------------------------------------
+
+
+def read_up_to(topic: Topic, offset: int, number: int = 0) -> list[ReadPosition]:
+    return [ReadPosition(topic.name, topic.description.id, number, offset)]
+
+
+def markers(topic: Topic) -> list[int]:
+    """The offsets of the delete markers."""
+    return [
+        offset
+        for batch in topic.batches()
+        if batch.deleted is not None
+        for offset, deleted in zip(batch.offsets.tolist(), batch.deleted.to_pylist(), strict=True)
+        if deleted
+    ]
+
+
+def delete(topic: Topic, items: range) -> None:
+    for item in items:
+        topic.delete({"item": item})
+
+
+def test_a_delete_marker_stays_until_every_reader_and_group_has_passed_it(log: Log, prices: Topic) -> None:
+    update(prices, range(1))
+    delete(prices, range(5))  # offsets 10 to 14
+    log.hold("app:fast", {}, read=read_up_to(prices, 14))
+    log.hold("app:slow", {}, read=read_up_to(prices, 12))
+    log.group("report").commit("prices", {0: 13})
+    (done,) = prices.compact()
+    assert markers(prices) == [12, 13, 14]
+    assert (done.unread_markers, done.unread_by) == (3, ("app:fast", "app:slow", "group:report"))
+    log.hold("app:slow", {}, read=read_up_to(prices, 14))
+    (done,) = prices.compact()
+    assert (markers(prices), done.unread_by) == ([13, 14], ("app:fast", "app:slow", "group:report"))
+    log.group("report").drop()
+    log.release("app:slow")
+    (done,) = prices.compact()
+    assert (markers(prices), done.unread_by) == ([14], ("app:fast",))
+    log.release("app:fast")
+    assert prices.compact()[0].unread_markers == 0
+    assert (markers(prices), sorted(latest(prices))) == ([], [5, 6, 7, 8, 9])
+
+
+def test_of_rows_that_a_reader_has_not_read_only_delete_markers_stay(log: Log, prices: Topic) -> None:
+    update(prices, range(40))
+    delete(prices, range(3))
+    log.hold("app:shop", {}, read=read_up_to(prices, 0))
+    (done,) = prices.compact()
+    assert (done.rows_after, done.unread_markers, done.held_rows) == (10, 3, 0)
+
+
+def test_a_marker_that_a_newer_row_replaces_holds_up_nobody(
+    log: Log, prices: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.topic.COMPACT_WAIT_SECONDS", 3_600)
+    delete(prices, range(10))
+    update(prices, range(1))
+    log.hold("app:shop", {}, read=read_up_to(prices, 0))
+    (done,) = prices.compact()
+    assert (done.rows_after, done.unread_markers) == (10, 0)
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_reader_that_registers_while_a_topic_is_compacted_keeps_its_markers(
+    log: Log, prices: Topic, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    update(prices, range(1))
+    delete(prices, range(5))
+    monkeypatch.setattr("penstock.log.topic.COMPACT_WAIT_SECONDS", 0.05)
+
+    def begin_to_read() -> None:
+        if group:
+            log.group("report").commit("prices", {0: 12})
+        else:
+            log.hold("app:shop", {}, read=read_up_to(prices, 12))
+
+    with before_the_swap(monkeypatch, begin_to_read):
+        prices.compact()
+    assert markers(prices) == [12, 13, 14]
+
+
+def test_erasure_and_retention_do_not_wait_for_readers(log: Log, prices: Topic) -> None:
+    update(prices, range(1))
+    delete(prices, range(5))
+    log.hold("app:shop", {}, read=read_up_to(prices, 0))
+    prices.erase({"item": 3}, wait=0)
+    assert markers(prices) == [10, 11, 12, 14]
+    lines = log.create_topic("lines", "text string", settings=TopicSettings(segment_bytes=3_000, retention_bytes=6_000))
+    log.hold("app:other", {}, read=read_up_to(lines, 0))
+    fill(lines)
+    assert lines.start(0) > 5
+    assert [kept.lost for kept in log.kept() if kept.holder == "app:other"] == [lines.start(0)]
+
+
+def test_a_reader_is_registered_for_the_topic_and_not_for_its_name(log: Log, prices: Topic) -> None:
+    log.hold("app:shop", {}, read=read_up_to(prices, 0))
+    log.drop_topic("prices")
+    again = log.create_topic("prices", "item long, price long", key="item")
+    delete(again, range(3))
+    again.compact()
+    assert markers(again) == []
+
+
+def test_an_owner_that_was_replaced_changes_nothing(log: Log, prices: Topic) -> None:
+    log.hold("app:shop", {}, read=read_up_to(prices, 5), token=1)
+    with Log(log.path) as elsewhere:
+        elsewhere.hold("app:shop", {}, read=read_up_to(prices, 3), token=2)
+    for attempt in (log, Log(log.path)):
+        with pytest.raises(FencedError, match="hold 'app:shop': owner 1 was replaced by owner 2"):
+            attempt.hold("app:shop", {}, read=read_up_to(prices, 9), token=1)
+    log.hold("app:shop", {}, read=read_up_to(prices, 4), token=3)
+    with pytest.raises(FencedError, match="owner 2 was replaced by owner 3"):
+        log.hold("app:shop", {}, read=read_up_to(prices, 9), token=2)
+    assert [hold.read[0].offset for hold in log.holds()] == [4]
+
+
+def test_moving_a_reader_costs_one_sync(log: Log, prices: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs = []
+    log.hold("app:shop", {}, read=read_up_to(prices, 0), token=1)
+    for name in ("fsync", "fdatasync"):
+        whole = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda descriptor, whole=whole: syncs.append(whole(descriptor)))
+    for offset in range(1, 6):
+        log.hold("app:shop", {"prices": {0: (offset, offset + 1)}}, read=read_up_to(prices, offset), token=1)
+    assert len(syncs) == 5
+
+
+def test_a_hold_of_an_earlier_version_is_read_as_it_is(log: Log, prices: Topic) -> None:
+    topics = {prices.description.id: {"name": "prices", "partitions": [[0, 3, 9]]}}
+    identity = json.loads((log.path / "penstock.json").read_bytes())["content"]["id"]
+    content = {"name": "app", "log": identity, "number": 7, "placed": "2026-01-31T12:00:00+00:00", "topics": topics}
+    (log.path / "holds").mkdir()
+    (log.path / "holds" / "app.json").write_bytes(2 * encode_document(content).ljust(SLOT_BYTES))
+    (hold,) = log.holds()
+    assert (hold.ranges[0].start, hold.ranges[0].end, hold.read, hold.token) == (3, 9, (), 0)
+    log.hold("app", {"prices": {0: (4, 9)}}, token=1)
+    assert log.holds()[0].ranges[0].start == 4
+
+
+def test_what_is_kept_for_whom_can_be_seen(log: Log, prices: Topic) -> None:
+    update(prices, range(3))
+    delete(prices, range(5))
+    log.hold("app:shop", {"prices": {0: (5, 12)}}, read=read_up_to(prices, 32))
+    rows, unread = log.kept()
+    assert (rows.keeps, rows.rows, rows.start, rows.end) == ("rows", 20, 5, 12)  # whole frames
+    assert (unread.keeps, unread.rows, unread.start, unread.end) == ("delete markers", 3, 32, None)
+    assert rows.bytes > 500
+    assert unread.bytes > 100
+    prices.compact()
+    assert log.kept()[1].rows == 3
 
 
 # -- erasure ----------------------------------------------------------------------------------------------------------
@@ -366,8 +522,10 @@ def held(end: int, partitions: int = 1) -> list[HeldRange]:
 
 
 def place(holds: Holds, end: int, partitions: int = 1) -> None:
+    """Hold rows up to an offset, as a reader that has come so far."""
+    read = [ReadPosition("t", "00" * 16, number, end) for number in range(partitions)]
     with holds.locked():
-        holds.place("app", held(end, partitions))
+        holds.place("app", held(end, partitions), read=read, token=end)
 
 
 def found(disk: SimulatedDisk) -> list[Hold]:
@@ -403,6 +561,7 @@ def test_after_a_power_loss_a_hold_is_what_it_was_or_was_to_become(fault: Fault,
                 ends = {before + 1} if not died else {before, before + 1}
                 try:
                     seen = {held.end for hold in found(after) for held in hold.ranges} or {0}
+                    assert seen == ({position.offset for hold in found(after) for position in hold.read} or {0})
                     assert seen <= ends
                     assert len(seen) == 1
                 except DamagedError:

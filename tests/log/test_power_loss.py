@@ -337,7 +337,7 @@ class World:
         rewrite(
             process.writers[number],
             SCHEMAS,
-            last_of_each_key(keys_of, drop_deletes_before=0 if keep_deletes else None),
+            last_of_each_key(keys_of, drops_markers=not keep_deletes),
             segment_bytes=self.segment_bytes,
             time_column="t",
         )

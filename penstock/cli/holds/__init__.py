@@ -1,4 +1,4 @@
-"""`penstock holds`: who needs which rows to stay as they are."""
+"""`penstock holds`: what is kept on disk for whom."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ from penstock.cli.holds.release import release
 
 app = typer.Typer(invoke_without_command=True)
 app.callback()(list_holds)
+app.command("list")(list_holds)
 app.command("release")(release)

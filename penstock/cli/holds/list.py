@@ -1,42 +1,98 @@
-"""`penstock holds`."""
+"""`penstock holds list`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log, usage
+from penstock.cli.output import counted, print_json, print_table, say, tell
+from penstock.units import format_size, parse_size
 
 if TYPE_CHECKING:
-    from penstock.log import HeldRange
+    from penstock.log import Kept
+
+WarnAbove = Annotated[
+    int,
+    typer.Option(
+        parser=usage(parse_size),
+        envvar="PENSTOCK_HOLDS_WARN_ABOVE",
+        metavar="SIZE",
+        help="Warn of whoever keeps more than this.",
+    ),
+]
+_COLUMNS = ("holder", "keeps", "topic", "partition", "from", "until", "rows", "size", "since")
+# What to do about a holder, by its kind.
+_REMEDIES = {
+    "app": "start the app, or have it forgotten: penstock holds release {holder}",
+    "savepoint": "drop the savepoint if nobody needs it: penstock savepoint drop {last} --app {first}",
+    "group": "let the group read on, or have it forgotten: penstock groups drop {first}",
+    "hold": "if its owner is gone: penstock holds release {holder}",
+}
 
 
 @command
-def list_holds(context: typer.Context, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Show who holds which rows: compaction, retention and erasure leave those as they are."""
+def list_holds(
+    context: typer.Context,
+    warn_above: WarnAbove = "100 MB",  # type: ignore[assignment]
+    log: LogPath = DEFAULT_LOG,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is kept for whom: rows that must stay as they are, and delete markers that an app, a savepoint or a
+    group has not read yet."""
     if context.invoked_subcommand is not None:
         return
     with open_log(log) as opened:
-        holds = opened.holds()
-        ids = {opened.topic(name).description.id for name in opened.topics()}
+        found = opened.kept()
+    warnings = [*_large(found, warn_above), *_lost(found)]
     if as_json:
-        print_json({"holds": [asdict(hold) for hold in holds]})
+        print_json({"holds": [{"kind": _kind(kept.holder), **asdict(kept)} for kept in found], "warnings": warnings})
         return
-    rows = [
-        (hold.name, _topic_name(held, ids), held.partition, held.start, held.end, hold.placed)
-        for hold in holds
-        for held in hold.ranges
-    ]
-    if rows:
-        print_table(("holder", "topic", "partition", "start", "end", "since"), rows)
+    if found:
+        print_table(_COLUMNS, [_row(kept) for kept in found])
     else:
-        say(f"no rows are held in {log}")
+        say(f"nothing is held in {log}")
+    for warning in warnings:
+        tell(f"warning: {warning}")
 
 
-def _topic_name(held: HeldRange, ids: set[str]) -> str:
-    """A topic that was dropped may have a successor of its name, of which nothing is held."""
-    return held.topic if held.topic_id in ids else f"{held.topic} (dropped)"
+def _row(kept: Kept) -> tuple[object, ...]:
+    # A topic that was dropped may have a successor of its name, of which nothing is held.
+    topic = f"{kept.topic} (dropped)" if kept.dropped else kept.topic
+    size = format_size(kept.bytes)
+    return kept.holder, kept.keeps, topic, kept.partition, kept.start, kept.end, kept.rows, size, kept.since
+
+
+def _kind(holder: str) -> str:
+    kind, colon, _ = holder.partition(":")
+    return kind if colon and kind in _REMEDIES else "hold"
+
+
+def _large(found: list[Kept], limit: int) -> list[str]:
+    warnings = []
+    for holder, parts in groupby(sorted(found, key=lambda kept: kept.holder), key=lambda kept: kept.holder):
+        kept = list(parts)
+        size = sum(part.bytes for part in kept)
+        if size > limit:
+            since = f" since {kept[0].since}" if kept[0].since else ""
+            rows = counted(sum(part.rows for part in kept), "row")
+            warnings.append(f"{holder} has kept {rows}, {format_size(size)},{since}; {_remedy(holder)}")
+    return warnings
+
+
+def _lost(found: list[Kept]) -> list[str]:
+    return [
+        f"{kept.holder} has not read {counted(kept.lost, 'offset')} of topic '{kept.topic}' partition "
+        f"{kept.partition} that retention has removed"
+        for kept in found
+        if kept.lost
+    ]
+
+
+def _remedy(holder: str) -> str:
+    first, _, last = holder.partition(":")[2].partition(":")
+    return _REMEDIES[_kind(holder)].format(holder=holder, first=first, last=last)

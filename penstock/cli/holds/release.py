@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Yes, open_log
 from penstock.cli.output import print_json, say
-from penstock.errors import DamagedError
+from penstock.errors import DamagedError, DeclarationError
+
+if TYPE_CHECKING:
+    from penstock.engine.ledger.ledger import Ledger
+    from penstock.log import Log
 
 
 @command
 def release(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the hold.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The holder, as `penstock holds` shows it.")],
     yes: Yes = False,
     log: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone."""
+    """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone. `app:NAME` forgets an app: if
+    it runs it is stopped, and it can only be started again with --rebuild."""
+    kind, owner = name.split(":", 1) if ":" in name else ("hold", name)
     with open_log(log) as opened:
-        try:
-            known = name in {hold.name for hold in opened.holds()}
-        except DamagedError:
-            known = True  # dropping it may be the way out
+        ledger = _ledger_of(opened, owner.partition(":")[0]) if kind in ("app", "savepoint") else None
+        _refuse_savepoints_and_groups(kind, owner, ledger)
+        known = _is_known(opened, name)
         if known and not yes:
-            typer.confirm(f"Drop the hold '{name}'? Its owner may need the rows.", abort=True, err=True)
-        opened.release(name)
+            typer.confirm(_question(kind, owner, name), abort=True, err=True)
+        if kind == "app" and known:
+            from penstock.engine.ledger.registration import forget_app
+
+            forget_app(opened, ledger, owner)
+        else:
+            opened.release(name)
     if as_json:
         print_json({"hold": name, "released": known})
     else:
         say(f"released '{name}'" if known else f"nothing is held by '{name}'")
+
+
+def _is_known(log: Log, name: str) -> bool:
+    try:
+        return name in {hold.name for hold in log.holds()}
+    except DamagedError:
+        return True  # dropping it may be the way out
+
+
+def _question(kind: str, owner: str, name: str) -> str:
+    if kind == "app":
+        return f"Forget app '{owner}'? It is stopped if it runs, and needs --rebuild to be started again."
+    return f"Drop the hold '{name}'? Its owner may need the rows."
+
+
+def _ledger_of(log: Log, app: str) -> Ledger | None:
+    """The ledger of an app that has been started; None if its folder is gone."""
+    from penstock.engine.ledger.ledger import APP_NAME, Ledger
+    from penstock.paths import app_directory
+
+    directory = app_directory(log.path, app)
+    return Ledger(directory) if (directory / APP_NAME).exists() else None
+
+
+def _refuse_savepoints_and_groups(kind: str, owner: str, ledger: Ledger | None) -> None:
+    """Both have a command of their own, after which nobody can go back to what they needed."""
+    if kind == "group":
+        raise DeclarationError(
+            f"group '{owner}': its offsets say what it needs, and not a hold",
+            hint=f"have the group forgotten: penstock groups drop {owner}",
+        )
+    if kind == "savepoint" and ledger is not None:
+        from penstock.engine.ledger.registration import savepoint_hold
+        from penstock.engine.ledger.savepoints import savepoint_names
+
+        for savepoint in savepoint_names(ledger):
+            if savepoint_hold(ledger.app, savepoint) == f"savepoint:{owner}":
+                raise DeclarationError(
+                    f"savepoint '{savepoint}' of app '{ledger.app}': it could not be restored without its hold",
+                    hint=f"drop the savepoint: penstock savepoint drop {savepoint} --app {ledger.app}",
+                )

@@ -12,9 +12,9 @@ from penstock.cli.savepoint.opened import SavepointName, described, now, opened_
 def create(name: SavepointName, app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """Keep an app as it is: its state, its position in the log and its views, at one epoch. It may be running.
     Files are not copied, but kept from now on."""
-    with open_log(log):
+    with open_log(log) as opened:
         ledger = opened_ledger(log, app)
-        made = savepoints_of(ledger).create(name, created=now())
+        made = savepoints_of(ledger, opened).create(name, created=now())
     if as_json:
         print_json({"app": ledger.app, **described(made)})
     else:

@@ -21,11 +21,11 @@ def drop(
     """Forget a savepoint, and remove the files that only it needed."""
     from penstock.engine.ledger.garbage import Garbage
 
-    with open_log(log):
+    with open_log(log) as opened:
         ledger = opened_ledger(log, app)
         if not yes:
             typer.confirm(f"Drop savepoint '{name}' of app '{ledger.app}'?", abort=True, err=True)
-        savepoints_of(ledger).drop(name)
+        savepoints_of(ledger, opened).drop(name)
         removed = Garbage(ledger).sweep(now())
     if as_json:
         print_json({"app": ledger.app, "savepoint": name, "dropped": True, "files_removed": removed.files})

@@ -12,9 +12,9 @@ from penstock.units import format_size
 @command
 def list_savepoints(app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """List the savepoints of an app, the oldest first. Sizes are of all files a savepoint needs, shared ones too."""
-    with open_log(log):
+    with open_log(log) as opened:
         ledger = opened_ledger(log, app)
-        savepoints = savepoints_of(ledger)
+        savepoints = savepoints_of(ledger, opened)
         found = sorted((savepoints.savepoint(name) for name in savepoints.names()), key=lambda one: one.created)
     if as_json:
         print_json({"app": ledger.app, "savepoints": [described(one) for one in found]})

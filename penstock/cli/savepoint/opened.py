@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from penstock.engine.ledger.ledger import Ledger
     from penstock.engine.ledger.savepoints import Savepoint, Savepoints
+    from penstock.log import Log
 
 SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")]
 
@@ -23,10 +24,11 @@ def opened_ledger(log: Path, app: str | None) -> Ledger:
     return Ledger(app_directory(log, chosen_app(log, app)))
 
 
-def savepoints_of(ledger: Ledger) -> Savepoints:
+def savepoints_of(ledger: Ledger, log: Log) -> Savepoints:
+    from penstock.engine.ledger.registration import Registration
     from penstock.engine.ledger.savepoints import Savepoints
 
-    return Savepoints(ledger)
+    return Savepoints(ledger, Registration(log, ledger.app))
 
 
 def described(savepoint: Savepoint) -> dict[str, object]:

@@ -24,7 +24,7 @@ def restore(
 
     with open_log(log) as opened:
         ledger = opened_ledger(log, app)
-        savepoints = savepoints_of(ledger)
+        savepoints = savepoints_of(ledger, opened)
         chosen = savepoints.savepoint(name)
         if not yes:
             made = f"made at {instant(chosen.created)} after epoch {chosen.commit.epoch}"

@@ -30,6 +30,7 @@ from penstock.log.names import NAME_PATTERN, NAME_RULE
 
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"
+FORGOTTEN_NAME = "forgotten.json"
 LOCK_NAME = "lock"
 EPOCHS_DIRECTORY = "epochs"
 SAVEPOINTS_DIRECTORY = "savepoints"
@@ -82,6 +83,11 @@ class Ledger:
         """The instance that may plan and commit; 0 before the first."""
         content = self._read(self.directory / INSTANCE_NAME, "number of the running instance")
         return 0 if content is None else int(content["token"])
+
+    def is_forgotten(self) -> bool:
+        """Whether the log keeps nothing for the app as its last commit left it: deletes may be missing."""
+        content = self._read(self.directory / FORGOTTEN_NAME, "note that the app was forgotten")
+        return content is not None and self.last_epoch() <= int(content["epoch"])
 
     def last_commit(self) -> Commit | None:
         while (epoch := self.last_epoch()) > 0:
@@ -148,6 +154,15 @@ class Ledger:
             else:
                 self.files.sync_directory(self.directory)  # an attempt that failed may have left the name unsynced
             self._unsynced = True
+
+    def forget(self, *, epoch: int | None = None) -> None:
+        """Write down that the log no longer keeps what the last commit needs, or the one of `epoch`.
+
+        That holds until a later epoch is committed.
+        """
+        with self._alone():
+            content = {"epoch": self.last_epoch() if epoch is None else epoch}
+            store_document(self.files, self.directory / FORGOTTEN_NAME, content)
 
     def write_plan(self, plan: Plan) -> None:
         """Store what the next epoch reads, before it runs. A second plan of the same epoch replaces the first."""

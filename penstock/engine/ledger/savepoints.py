@@ -7,7 +7,7 @@ are not part of it: what the app has written into a topic since is not taken bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from crc32c import crc32c
 from penstock.engine.ledger.codec import UnfitError, decode, encode
 from penstock.engine.ledger.ledger import SAVEPOINTS_DIRECTORY, Ledger
 from penstock.engine.ledger.records import Commit, EpochChanges, RestorePlan
+from penstock.engine.ledger.registration import Registration, positions_of
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
 from penstock.log.ddl import closest
@@ -45,14 +46,19 @@ class Savepoints:
 
     1. Take over with a new token: a running instance is refused from now on.
     2. Write the plan of the next epoch: "restore this savepoint". It replaces the plan of an unfinished epoch.
-    3. Commit the epoch with what the savepoint's commit names. Readers see its views, and the next instance continues
+    3. Register in the log that the app has read no further than the savepoint.
+    4. Commit the epoch with what the savepoint's commit names. Readers see its views, and the next instance continues
        from there.
 
-    After a crash behind step 2, the next instance (`finish_restore`) or another restore does step 3.
+    After a crash behind step 2, the next instance (`finish_restore`) or another restore does the rest.
+
+    The log keeps the delete markers that a savepoint has not read: they are registered before the savepoint is there,
+    and released after it is gone. What a crash leaves of that is mended by the next start (`settle_holds`) and drop.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, registration: Registration) -> None:
         self._ledger = ledger
+        self._registration = registration
         self._files = ledger.files
         self._directory = ledger.directory / SAVEPOINTS_DIRECTORY
 
@@ -86,9 +92,7 @@ class Savepoints:
                     f"savepoint '{name}': it exists already", hint="choose another name, or drop the old one first"
                 )
             # Garbage is not collected meanwhile, so that everything the last commit names is still there.
-            commit = self._ledger.last_commit()
-            if commit is None:
-                raise DeclarationError(f"app '{self._ledger.app}': it has committed no epoch yet", hint="run it first")
+            commit = self._register_last_commit(name)
             content = {"created": created, "commit": encode(commit)}
             try:
                 store_document(self._files, self._document_path(name), content)
@@ -100,6 +104,27 @@ class Savepoints:
                     hint="drop it and make it again",
                 ) from error
         return self.savepoint(name)
+
+    def _register_last_commit(self, name: str) -> Commit:
+        """Have the log keep what the last commit has not read. The app, if it runs, may commit the next one meanwhile
+        and release that: then register the next one."""
+        while True:
+            commit = self._ledger.last_commit()
+            if commit is None:
+                raise DeclarationError(f"app '{self._ledger.app}': it has committed no epoch yet", hint="run it first")
+            self._registration.add_savepoint(name, commit)
+            if self._ledger.last_epoch() == commit.epoch:
+                return commit
+
+    def settle_holds(self) -> None:
+        """Register savepoints that are not, such as those of earlier versions, and release what no savepoint needs."""
+        with alone_with_savepoints(self._ledger):
+            names = self.names()
+            for name in names:
+                if not self._registration.has_savepoint(name):
+                    with suppress(DamagedError):  # it cannot be restored, and needs nothing
+                        self._registration.add_savepoint(name, load_savepoint(self._ledger, name).commit)
+            self._registration.drop_savepoints_except(names)
 
     # -- restoring ----------------------------------------------------------------------------------------------------
 
@@ -129,10 +154,11 @@ class Savepoints:
             return self._commit_restore(plan, savepoint, token, restored_at)
 
     def _commit_restore(self, plan: RestorePlan, savepoint: Savepoint, token: int, restored_at: int) -> Commit:
-        # 3. Whoever follows the changes of views begins again.
+        self._registration.move(token, positions_of(savepoint.commit))  # 3
         commit = replace(
             savepoint.commit, epoch=plan.epoch, token=token, committed_at=restored_at, restored_from=savepoint.name
         )
+        # 4. Whoever follows the changes of views begins again.
         self._ledger.commit(commit, EpochChanges(plan.epoch, restored_at, reset=tuple(sorted(commit.views))))
         return commit
 
@@ -158,6 +184,9 @@ class Savepoints:
     def drop(self, name: str) -> None:
         """Forget a savepoint, also a damaged one. What only it needed goes with the next sweep."""
         with alone_with_savepoints(self._ledger):
+            if name not in self.names() and self._registration.has_savepoint(name):
+                self._registration.drop_savepoint(name)  # a crash has left it
+                return
             self._refuse_unknown(name)
             plan = self._ledger.pending_plan()
             if isinstance(plan, RestorePlan) and plan.restores == name:
@@ -166,6 +195,7 @@ class Savepoints:
                 )
             self._files.remove(self._document_path(name))
             self._files.sync_directory(self._directory)
+            self._registration.drop_savepoint(name)
 
     def _document_path(self, name: str) -> Path:
         return self._directory / (name + DOCUMENT_SUFFIX)

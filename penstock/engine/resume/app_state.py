@@ -72,6 +72,10 @@ class AppState:
         inputs = {name: one.topic for name, one in self.whole.inputs.items()}
         return {name: TopicFound(one.description.id, one.starts(), one.ends()) for name, one in inputs.items()}
 
+    def cuts(self) -> list[Cut]:
+        """How far its tracks have read."""
+        return [self.live.cut, *([self.backfill.cut] if self.backfill else [])]
+
     def after(self, plan: EpochPlan, track: Track) -> AppState:
         """The app after an epoch of one of its tracks. A backfill that has arrived becomes part of the live track."""
         after = replace(self, epoch=plan.epoch)

@@ -80,7 +80,8 @@ class Found:
     """What is there: the last commit, a plan without a commit, the last epoch that sinks have written, the topics.
 
     `missing` are topics that the program reads and that are not there: the start makes them, as new topics.
-    `targets` are those outside of the log, by their URLs.
+    `targets` are those outside of the log, by their URLs. `forgotten`: the log has kept nothing for the last commit, so
+    deletes that it has not read may be gone.
     """
 
     last: Commit | None
@@ -89,6 +90,7 @@ class Found:
     topics: Mapping[str, TopicFound] = field(default_factory=dict)
     targets: Mapping[str, TargetStatus] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
+    forgotten: bool = False
 
     @property
     def seen(self) -> EpochPlan | None:
@@ -155,6 +157,8 @@ def decide(declared: Declared, found: Found) -> Resume:
         return _decide_first(declared, found, origins)
     last = found.last
     known, written = known_outputs(last, found.seen)  # 1
+    if found.forgotten and declared.rebuild:  # no topic of a sink has everything for certain
+        written = {}
     known = {name: one for name, one in known.items() if _has_table(declared, found, name, one)}
     kept = {} if declared.rebuild else _unchanged(declared, known)
     built = [name for name in declared.fingerprints if name not in kept]
@@ -329,7 +333,9 @@ def _topics_read(last: Commit) -> dict[str, str]:
 def _refusal(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
     """Why this program cannot go on from what was found; None if it can."""
     assert found.last is not None
-    refusals = [None if declared.rebuild else _refuse_other_topics(declared.app, found)]
+    refusals: list[DeclarationError | None] = []
+    if not declared.rebuild:
+        refusals += [_refuse_forgotten(declared.app, found), _refuse_other_topics(declared.app, found)]
     begins = not resume.continues and not (resume.action == "run" and found.seen and found.seen.track == "backfill")
     if resume.backfill and not resume.continues:
         refusals.append(_refuse_lost_rows(declared, found, resume))
@@ -338,6 +344,15 @@ def _refusal(declared: Declared, found: Found, resume: Resume) -> DeclarationErr
         built = [sink for name, sink in declared.sinks.items() if name in resume.backfill and name not in resume.muted]
         refusals.append(_refuse_used_topics(built, found))
     return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def _refuse_forgotten(app: str, found: Found) -> DeclarationError | None:
+    if not found.forgotten:
+        return None
+    return DeclarationError(
+        f"app '{app}': it was forgotten with `penstock holds release`: deletes that it has not read may be gone",
+        hint="build all views again from the log: penstock run --rebuild; or restore a savepoint",
+    )
 
 
 def _refuse_other_topics(app: str, found: Found) -> DeclarationError | None:

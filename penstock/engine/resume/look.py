@@ -44,7 +44,14 @@ def find(log: Log, plan: flow.Plan) -> Found:
         return replace(there, last=read_old_commit(directory, log))
     ledger = Ledger(directory)
     last, pending = _last_epochs(ledger)
-    return replace(there, last=last, pending=pending, sinks_epoch=max(0, log.last_transaction(sinks_producer(ledger))))
+    restores = isinstance(ledger.pending_plan(), RestorePlan)
+    return replace(
+        there,
+        last=last,
+        pending=pending,
+        sinks_epoch=max(0, log.last_transaction(sinks_producer(ledger))),
+        forgotten=ledger.is_forgotten() and not restores,
+    )
 
 
 def find_topics(log: Log, plan: flow.Plan) -> dict[str, TopicFound]:

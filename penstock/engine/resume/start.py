@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger, stored_state_partitions
 from penstock.engine.ledger.records import Commit, EpochChanges, ReplacedOutputs, TrackRecord
+from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.ledger.upgrade import is_old_folder, upgrade_folder
 from penstock.engine.plan.cut import SourceCut
@@ -76,7 +77,7 @@ def start(
     topics = open_sinks(log, plan, engine.built().outputs)
     sinks = TopicSinks(log, sinks_producer(ledger), topics)
     targets = take_over_targets(plan, producer.epoch)
-    Savepoints(ledger).finish_restore(producer.epoch, restored_at=now)  # 3
+    Savepoints(ledger, Registration(log, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
     resume = _decide_start(log, declared, ledger, targets, producer.epoch, rebuild=rebuild)  # 4
     declare_tables(plan, engine.built().outputs, targets, find(log, declared), resume)
     whole = Track(engine, plan, inputs, first_cut(inputs, now), {}, {}, {}, {})
@@ -119,6 +120,8 @@ def _skip_epoch(ledger: Ledger, targets: Targets, token: int, found: Found) -> N
     skipped = replace(last, epoch=last.epoch + 1, token=token, backfill=backfill_after_skip(found), restored_from=None)
     for target in targets.values():
         target.apply(skipped.epoch, {})
+    if found.forgotten:  # it does not read anything, so the app is as it was
+        ledger.forget(epoch=skipped.epoch)
     ledger.commit(skipped, EpochChanges(skipped.epoch, skipped.committed_at))
 
 

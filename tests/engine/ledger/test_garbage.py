@@ -11,7 +11,7 @@ import pytest
 from penstock.engine.ledger.garbage import NOTHING, Garbage, Removed
 from penstock.engine.ledger.ledger import Ledger, open_ledger
 from penstock.engine.ledger.records import EpochChanges, ViewChangeFiles, numbered
-from penstock.engine.ledger.savepoints import Savepoints, alone_with_savepoints
+from penstock.engine.ledger.savepoints import alone_with_savepoints, load_savepoint
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError
 from penstock.flow.settings import ChangeRetention
@@ -29,6 +29,7 @@ from tests.engine.simulated_app import (
     plan_of,
     refuse_inconsistent,
     run_files,
+    savepoints_of,
     store_run,
     store_view_run,
 )
@@ -138,7 +139,7 @@ def test_a_collection_with_nothing_to_do_lists_only_small_folders(monkeypatch: p
 def test_what_a_savepoint_names_stays_until_it_is_dropped() -> None:
     disk = new_disk()
     ledger = opened(disk)
-    savepoints = Savepoints(ledger)
+    savepoints = savepoints_of(ledger, disk)
     garbage = Garbage(ledger, keep=2)
     (saved,) = replace_runs(ledger, disk, 1)
     savepoints.create("before", created=1)
@@ -177,7 +178,7 @@ def test_an_old_damaged_commit_keeps_nothing_and_the_last_one_stops_the_collecti
 def test_a_damaged_savepoint_stops_the_collection_until_it_is_dropped() -> None:
     disk = new_disk()
     ledger = opened(disk)
-    savepoints = Savepoints(ledger)
+    savepoints = savepoints_of(ledger, disk)
     replace_runs(ledger, disk, 1)
     savepoints.create("bad", created=1)
     replace_runs(ledger, disk, 5)
@@ -328,7 +329,7 @@ def test_after_a_crash_in_any_collection_nothing_needed_is_gone_and_the_rest_goe
         disk = new_disk()
         ledger = opened(disk)
         replace_runs(ledger, disk, 2)
-        Savepoints(ledger).create("early", created=1)
+        savepoints_of(ledger, disk).create("early", created=1)
         show_epochs(ledger, disk, 3)
         runs = replace_runs(ledger, disk, 5)
         store_run(disk, 3, 1, 1234)
@@ -343,7 +344,7 @@ def test_after_a_crash_in_any_collection_nothing_needed_is_gone_and_the_rest_goe
             assert run.path in run_files(after)
         refuse_missing_changes(after)
         Garbage(again, keep=2).sweep(NOW)
-        saved = Savepoints(again).savepoint("early").commit.paths()
+        saved = load_savepoint(again, "early").commit.paths()
         assert run_files(after) == {run.path for run in runs[-2:]} | saved
         fault_at += 1
     assert fault_at > 12

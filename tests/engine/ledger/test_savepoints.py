@@ -30,6 +30,7 @@ from tests.engine.simulated_app import (
     opened,
     plan_of,
     refuse_inconsistent,
+    savepoints_of,
     shown_total,
     total_before,
     total_of,
@@ -38,7 +39,7 @@ from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 
 
 def savepoints_on(disk: SimulatedDisk) -> Savepoints:
-    return Savepoints(opened(disk))
+    return savepoints_of(opened(disk), disk)
 
 
 def app_with_savepoint(epochs_since: int = 3) -> tuple[FolderDisk, int]:
@@ -301,7 +302,7 @@ def test_finishing_twice_changes_nothing() -> None:
     disk = crashed_after_step(2)
     ledger = opened(disk)
     ledger.take_over(3)
-    savepoints = Savepoints(ledger)
+    savepoints = savepoints_of(ledger, disk)
     first = savepoints.finish_restore(3, restored_at=1)
     assert first is not None
     assert savepoints.finish_restore(3, restored_at=2) is None
@@ -318,7 +319,7 @@ def test_an_instance_that_starts_while_a_restore_is_at_work_finishes_it_instead(
             super().commit(commit, changes)
 
     with pytest.raises(FencedError, match="instance 2 was replaced by instance 3"):
-        Savepoints(TakenOverMeanwhile(APP, files=disk)).restore("good", lambda: 2, restored_at=1)
+        savepoints_of(TakenOverMeanwhile(APP, files=disk), disk).restore("good", lambda: 2, restored_at=1)
     assert isinstance(opened(disk).pending_plan(), RestorePlan)
     instance = Instance(disk, 3, random.Random(8))
     go(instance.life(), "restore finished")

@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger, instance_name
+from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.resume.forecast import forecast_on
 from penstock.errors import DeclarationError, FencedError
@@ -104,10 +105,11 @@ def test_after_a_restore_the_tables_go_back_with_the_views(rig: Rig, path: Path)
     rig.append("events", some_events(0, 10))
     rig.run()
     ledger = Ledger(rig.directory)
-    Savepoints(ledger).create("before", created=1)
+    savepoints = Savepoints(ledger, Registration(rig.log, "shop"))
+    savepoints.create("before", created=1)
     rig.append("events", some_events(10, 10))
     rig.run()
-    Savepoints(ledger).restore("before", lambda: rig.log.producer(instance_name("shop")).epoch, restored_at=2)
+    savepoints.restore("before", lambda: rig.log.producer(instance_name("shop")).epoch, restored_at=2)
     rig.restart()
     rig.run()
     assert_in_step(rig, path)

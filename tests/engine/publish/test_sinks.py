@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger, instance_name
+from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.publish import topic_sinks
 from penstock.errors import DeclarationError, FencedError, RowError
@@ -627,7 +628,7 @@ def test_a_topic_that_is_dropped_before_its_first_epoch_is_committed_is_written_
 
 
 def savepoints(rig: Rig) -> Savepoints:
-    return Savepoints(Ledger(rig.directory))
+    return Savepoints(Ledger(rig.directory), Registration(rig.log, "shop"))
 
 
 def restore(rig: Rig, name: str) -> None:

@@ -21,6 +21,7 @@ import penstock as ps
 from penstock.engine.epoch import Instance
 from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.records import Commit, EpochPlan, TrackRecord
+from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.publish.topic_sinks import TopicSinks
 from penstock.engine.resume import start as start_module
@@ -217,10 +218,13 @@ class World:
 
     # -- savepoints ---------------------------------------------------------------------------------------------------
 
+    def _savepoints(self) -> Savepoints:
+        return Savepoints(Ledger(self.directory), Registration(self.log, "shop"))
+
     def _save(self) -> None:
         if (self.directory / "app.json").exists() and Ledger(self.directory).last_epoch():
             self.savepoints += 1
-            Savepoints(Ledger(self.directory)).create(f"s{self.savepoints}", created=1)
+            self._savepoints().create(f"s{self.savepoints}", created=1)
 
     def _restore(self, dies: str | None) -> None:
         if not self.savepoints:
@@ -229,7 +233,7 @@ class World:
         self.instance = None
         with dying(dies):
             new_token: Callable[[], int] = lambda: self.log.producer(instance_name("shop")).epoch  # noqa: E731
-            Savepoints(Ledger(self.directory)).restore(f"s{self.savepoints}", new_token, restored_at=2)
+            self._savepoints().restore(f"s{self.savepoints}", new_token, restored_at=2)
 
 
 def plain(resume: Resume) -> Resume:

@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger, instance_name
+from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
 from penstock.errors import DeclarationError, FencedError
 from penstock.flow.settings import AppSettings
@@ -97,7 +98,7 @@ def test_another_number_of_state_partitions_replaces_nobody(rig: Rig, spark: Spa
 
 
 def savepoints(rig: Rig) -> Savepoints:
-    return Savepoints(Ledger(rig.directory))
+    return Savepoints(Ledger(rig.directory), Registration(rig.log, "shop"))
 
 
 def restore(rig: Rig, name: str) -> None:
