@@ -12,10 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.log.ddl import closest
     from penstock.log.description import TopicSettings
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
     from penstock.log.holds import HeldRange, Hold
     from penstock.log.log import Log
+    from penstock.log.log_writer import LogWriter
     from penstock.log.plan import Appended
     from penstock.log.producer import Producer
     from penstock.log.reader import Batch, Reader
@@ -35,6 +37,7 @@ _HOMES = {
     "Hold": "holds",
     "Lag": "groups",
     "Log": "log",
+    "LogWriter": "log_writer",
     "Member": "groups",
     "Move": "groups",
     "Producer": "producer",
@@ -45,6 +48,7 @@ _HOMES = {
     "TopicSettings": "description",
     "Transaction": "transaction",
     "Verified": "verify",
+    "closest": "ddl",
 }
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "Hold",
     "Lag",
     "Log",
+    "LogWriter",
     "Member",
     "Move",
     "Producer",
@@ -67,6 +72,7 @@ __all__ = [
     "TopicSettings",
     "Transaction",
     "Verified",
+    "closest",
 ]
 
 
