@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.capture.files.values import has_decimals, json_reader, text_reader
 from penstock.cli.output import plain
-from penstock.cli.values import has_decimals, json_reader, text_reader
 
 
 @pytest.mark.parametrize(

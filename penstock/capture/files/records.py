@@ -1,4 +1,4 @@
-"""The records of an input, JSON lines or CSV, as rows for a topic. A bad one carries its problem, and reading goes on.
+"""The records of an input, JSON lines or CSV, as rows for a topic. A bad one carries its problem; reading continues.
 
 Values are brought into the topic's types as far as the format needs it; whether they fit is for the topic to say.
 """
@@ -14,10 +14,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.cli.lines import Lines
-from penstock.cli.values import ReadValue, as_it_is, has_decimals, json_reader, text_reader
+from penstock.capture.files.lines import Lines
+from penstock.capture.files.values import ReadValue, as_it_is, has_decimals, json_reader, text_reader
 from penstock.errors import DeclarationError, RowError
-from penstock.log.ddl import closest
+from penstock.log import closest
 
 Row = dict[str, object]
 

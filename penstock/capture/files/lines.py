@@ -21,6 +21,12 @@ class Blocks(Protocol):
 
     def fileno(self) -> int: ...
 
+    def seekable(self) -> bool: ...
+
+    def seek(self, position: int, /) -> int: ...
+
+    def close(self) -> None: ...
+
 
 class Lines:
     """Iterates over the lines of a stream. Bytes that are not UTF-8 become surrogates, for the caller to find."""
@@ -48,15 +54,15 @@ class Lines:
             self.first = text = text.removeprefix(BYTE_ORDER_MARK)
         return text
 
-    def idle(self) -> bool:
-        """Whether the next line is not there and does not come for a moment."""
+    def idle(self, seconds: float = LINGER_SECONDS) -> bool:
+        """Whether the next line is not there and does not come for so long."""
         if self._lines or self._ended:
             return False
         try:
             descriptor = self._stream.fileno()
         except io.UnsupportedOperation:
             return False  # bytes in memory are always there
-        ready, _, _ = select.select([descriptor], [], [], LINGER_SECONDS)
+        ready, _, _ = select.select([descriptor], [], [], seconds)
         return not ready
 
     def _read(self) -> None:

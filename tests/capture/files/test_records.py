@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.cli.lines import Lines
-from penstock.cli.records import Record, csv_records, json_records
+from penstock.capture.files.lines import Lines
+from penstock.capture.files.records import Record, csv_records, json_records
 from penstock.errors import DeclarationError
 from penstock.log.schema import parse_schema
 

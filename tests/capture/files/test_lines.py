@@ -8,7 +8,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.lines import Lines
+from penstock.capture.files.lines import Lines
 
 
 def test_lines_are_numbered_and_the_last_needs_no_end() -> None:
