@@ -22,7 +22,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredRows:
     """Grows item by item. Rows are complete up to the last item that had a position; only those may be written."""
 
     topics: Mapping[str, str]  # by table
@@ -70,7 +70,7 @@ class Gathered:
         topic = self.topics[item.table]
         if not isinstance(item.rows, Sequence):
             return TopicRows(topic, item.rows, item.deleted)
-        return _Part(topic, list(item.rows), None if item.deleted is None else _listed(item.deleted))
+        return _Part(topic, list(item.rows), None if item.deleted is None else _mark_list(item.deleted))
 
     def _append_complete(self, part: _Part | TopicRows) -> None:
         last = self._complete[-1] if self._complete else None
@@ -87,5 +87,5 @@ class Gathered:
             self._complete.append(part)
 
 
-def _listed(marks: DeleteMarks) -> list[bool]:
+def _mark_list(marks: DeleteMarks) -> list[bool]:
     return list(marks) if isinstance(marks, Sequence) else [bool(mark) for mark in marks.to_pylist()]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from penstock.capture.gather import Gathered
+from penstock.capture.gather import GatheredRows
 from penstock.contracts import Captured, Confirms, Position, Source, TopicRows, Writer
 from penstock.errors import DeclarationError, UnavailableError
 
@@ -97,7 +97,7 @@ class _Pump:
         """Steps 1 to 4, again and again, until the source ends or fails, or the pump is stopped."""
         after = self.writer.position
         self.progress = replace(self.progress, position=after)
-        gathered = Gathered(self.topics, after)
+        gathered = GatheredRows(self.topics, after)
         items = self.source.read(after)  # 1
         try:
             while (item := self._next_item(items, gathered)) is not None:
@@ -111,7 +111,7 @@ class _Pump:
             if isinstance(items, Generator):
                 items.close()
 
-    def _next_item(self, items: Iterator[Captured], gathered: Gathered) -> Captured | None:
+    def _next_item(self, items: Iterator[Captured], gathered: GatheredRows) -> Captured | None:
         try:
             item = next(items, None)
         except Exception:
@@ -122,12 +122,12 @@ class _Pump:
             self.failures = 0
         return item
 
-    def _is_due(self, gathered: Gathered, item: Captured) -> bool:
+    def _is_due(self, gathered: GatheredRows, item: Captured) -> bool:
         if not isinstance(self.source, Confirms):
             return item.position is not None
         return not len(item.rows) or gathered.complete_rows >= self.options.batch_rows
 
-    def _write(self, gathered: Gathered) -> None:
+    def _write(self, gathered: GatheredRows) -> None:
         if not gathered.has_moved:
             return
         position, parts = gathered.take()

@@ -133,7 +133,7 @@ class _Work:
             bad.store(record, header=source.header)
 
         def fit(rows: Sequence[Row]) -> pa.RecordBatch:
-            return self.topic.fitted(rows, deleted=[True] * len(rows) if deletes else None)
+            return self.topic.fitted_rows(rows, deleted=[True] * len(rows) if deletes else None)
 
         table = SourceTable(self.topic.name, self.topic.schema, self.topic.settings.key)
         title, is_typed = f"Producing {self.topic.name}", stream is sys.stdin.buffer and sys.stdin.isatty()

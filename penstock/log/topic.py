@@ -250,7 +250,7 @@ class Topic:
                 intake.check_size(part)
             yield {number: Request(part, len(schemas), flags) for number, part in parts.items()}
 
-    def fitted(self, rows: Rows, *, deleted: Marks | None = None) -> pa.RecordBatch:
+    def fitted_rows(self, rows: Rows, *, deleted: Marks | None = None) -> pa.RecordBatch:
         """The rows with the topic's columns, checked in every way in which an append checks them; RowError otherwise.
 
         They may be more than one append takes, but no single row is.

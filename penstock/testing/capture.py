@@ -145,7 +145,7 @@ class MemoryWriter:
             raise DeclarationError(f"writer '{self.name}': a position is a JSON value; found None")
         if self.log.positions.get(self.name) == text:
             return False
-        stored = [(part.topic, row) for part in rows for row in _marked(part)]
+        stored = [(part.topic, row) for part in rows for row in _marked_rows(part)]
         for topic, row in stored:
             self.log.topics.setdefault(topic, []).append(row)
         self.log.positions[self.name] = text
@@ -155,7 +155,7 @@ class MemoryWriter:
         """Nothing is open."""
 
 
-def _marked(part: TopicRows) -> list[tuple[Mapping[str, object], bool]]:
+def _marked_rows(part: TopicRows) -> list[tuple[Mapping[str, object], bool]]:
     rows = part.rows if isinstance(part.rows, Sequence) else part.rows.to_pylist()
     marks = [False] * len(rows) if part.deleted is None else [str(mark).lower() == "true" for mark in part.deleted]
     return list(zip(rows, marks, strict=True))

@@ -43,6 +43,7 @@ def fill(path: Path, *, more: int = 0) -> None:
             producer.promise(topic, f"2026-01-{1 + more:02}T00:00:00Z")
             with log.transaction(producer, sequence=70 + more) as transaction:
                 transaction.append(topic, row(100))
+        log.writer("till").write([], {"lsn": f"0/{more:08X}"})
         for group in ("report", "search"):
             log.group(group).commit("orders", {0: 3 + more, 1: 2 + more})
 
@@ -58,6 +59,7 @@ def seen(log: Log) -> dict[str, Any]:
         "transactions": {name: log.last_transaction(name) for name in log.producers().values()},
         "groups": {name: (log.group(name).topics(), log.group(name).committed("orders")) for name in log.groups()},
         "promises": log.promises("orders"),
+        "positions": {name: log._catalog.writer(producer).position for producer, name in log.producers().items()},
         "slowest": log._catalog.slowest_offsets("orders", 2),
         "rows": log.topic("orders").read().num_rows,
     }

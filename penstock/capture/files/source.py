@@ -124,11 +124,11 @@ class FileSource:
         """
         taken = self._before_a_stop(records)
         try:
-            rows = self._fitted(taken)
+            rows = self._fitted_rows(taken)
         except RowError:
             self._find_problems(taken)
             taken = self._before_a_stop(taken)
-            rows = self._fitted(taken)
+            rows = self._fitted_rows(taken)
         for record in taken:
             if record.problem is not None:
                 self._report(record)
@@ -140,7 +140,7 @@ class FileSource:
         first = next((number for number, record in enumerate(records) if record.problem), len(records))
         return records[:first]
 
-    def _fitted(self, records: Sequence[Record]) -> Rows:
+    def _fitted_rows(self, records: Sequence[Record]) -> Rows:
         rows = [record.row for record in records if record.problem is None]
         return self._options.fit(rows) if self._options.fit and rows else rows
 
@@ -149,7 +149,7 @@ class FileSource:
         for record in records:
             if record.problem is None:
                 try:
-                    self._fitted([record])
+                    self._fitted_rows([record])
                 except RowError as error:
                     record.problem = _with_line(error, record.line)
 

@@ -16,12 +16,12 @@ _EXAMPLE = "as in file:orders.csv, file:///data/orders.jsonl or file:orders.txt?
 
 def check_url(url: str) -> None:
     """DeclarationError unless the URL names a file and a format. Whether the file exists is seen when it is opened."""
-    _parsed(url)
+    _parse_url(url)
 
 
 def open_source(url: str, tables: Sequence[SourceTable]) -> FileSource:
     """Open the file. It has one table, whose schema says how its values are read."""
-    path, format_ = _parsed(url)
+    path, format_ = _parse_url(url)
     if len(tables) != 1:
         raise DeclarationError(f"source: {url!r} has one table; {len(tables)} were asked for")
     try:
@@ -31,7 +31,7 @@ def open_source(url: str, tables: Sequence[SourceTable]) -> FileSource:
     return FileSource(stream, tables[0], FileOptions(csv=format_ == "csv"))
 
 
-def _parsed(url: str) -> tuple[Path, str]:
+def _parse_url(url: str) -> tuple[Path, str]:
     parts = urlsplit(url)
     options = parse_qs(parts.query, keep_blank_values=True)
     path = Path(unquote(parts.path))

@@ -123,7 +123,7 @@ def send(log: Log, topic: Topic, *, size: int, records: int, name: str = "input"
     """Run over the whole input as the command does; how many rows were stored, and how many passed over."""
     writer, earlier = open_input_writer(log, name, topic)
     table = SourceTable(topic.name, topic.schema)
-    options = FileOptions(batch_rows=size, fit=topic.fitted, earlier=earlier)
+    options = FileOptions(batch_rows=size, fit=topic.fitted_rows, earlier=earlier)
     source = FileSource(json_lines(range(1, records + 1)), table, options)
     return pump(source, writer).rows, source.passed_over
 
@@ -216,7 +216,7 @@ def test_without_a_name_what_is_read_again_is_stored_again(log: Log) -> None:
 def test_records_that_the_topic_refuses_are_bad_records(log: Log) -> None:
     topic, bad = new_topic(log), list[Record]()
     lines = io.BytesIO(b'{"id": 1}\n{"id": "x"}\n{"idd": 3}\n{"id": 4}\n')
-    options = FileOptions(fit=topic.fitted, on_bad=bad.append)
+    options = FileOptions(fit=topic.fitted_rows, on_bad=bad.append)
     pump(FileSource(lines, SourceTable(topic.name, topic.schema), options), UnnamedWriter(log))
     problems: list[Any] = [str(record.problem) for record in bad]
     assert [record.line for record in bad] == [2, 3]
