@@ -5,12 +5,130 @@ Nothing here does anything, and importing it loads nothing heavy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# -- capture: sources and writers -------------------------------------------------------------------------------------
+
+# How far a source has been written: any JSON value. Where None is allowed, it means "from the beginning".
+Position: TypeAlias = "bool | int | float | str | Sequence[Position | None] | Mapping[str, Position | None]"
+Rows: TypeAlias = "pa.RecordBatch | Sequence[Mapping[str, object]]"
+DeleteMarks: TypeAlias = "Sequence[bool] | pa.BooleanArray"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicRows:
+    """Rows for one topic, in their order. `deleted` marks those that delete their key; None: there are none."""
+
+    topic: str
+    rows: Rows
+    deleted: DeleteMarks | None = None
+
+
+class Writer(Protocol):
+    """A name under which exactly one process writes, and the position that it has reached.
+
+    Opening a writer fences whoever had the name: once it is open, nothing that an earlier holder writes is stored.
+    Rows and position are stored in one step. So after a crash at any moment, opening the writer again gives a position,
+    and the rows that are stored under its name are exactly those that were written up to that position.
+
+    One thread at a time calls it. After an UnavailableError nothing was stored, and the same call may be made again.
+    After an UnknownOutcomeError the writer must be opened again; its position then tells what became of the call.
+    """
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of everybody who had the name before."""
+
+    @property
+    def position(self) -> Position | None:
+        """The position that was stored last, by whoever had the name; None before the first."""
+
+    def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
+        """Store rows of one or several topics together with the position: all of it, or nothing.
+
+        True: it is stored, as durably as the log promises. False: this position was stored last, and nothing has
+        changed: the call repeats one whose outcome was not known. So no two calls in a row may mean different rows and
+        give the same position. Rows of a topic that have the same key keep their order. Without rows, only the position
+        moves. Positions are compared as JSON, and are not ordered.
+
+        FencedError: another process has opened this writer. RowError: a row does not fit its topic; nothing is stored.
+        """
+
+    def close(self) -> None:
+        """Release what is open. What was written stays; calling it again does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of a source: its name, its key, and its columns where they are known."""
+
+    name: str
+    schema: pa.Schema | None = None
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """Rows that a source has read from one of its tables, and the position after them.
+
+    `deleted` marks rows that delete their key. Without rows it is a heartbeat: nothing more is there at the moment.
+    Without a position nobody may stop here: the rows are stored together with those of the next item that has one.
+    """
+
+    table: str
+    rows: Rows = ()
+    deleted: DeleteMarks | None = None
+    position: Position | None = None
+
+
+class Source(Protocol):
+    """Where facts come from outside: a database, a queue, files. It can be read again from any position that it gave.
+
+    The pump calls it, from one thread: `tables`, then `read`, and again `read` from the stored position after an
+    UnavailableError; `close` last. A source does not retry, batch, count or wait for the log: the pump does.
+    """
+
+    def tables(self) -> Sequence[SourceTable]:
+        """What there is to capture. Every item of `read` is of one of these tables."""
+
+    def read(self, after: Position | None) -> Iterator[Captured]:
+        """What came after a position, in order; all that is there and all that comes, if it is None.
+
+        Asking for the next item means that the last one with a position is durable, unless the source `Confirms`. An
+        item that has rows has another position than the item before it. Reading again from a position gives the same
+        rows in the same order, however they are divided into items.
+
+        A source that waits for more gives a heartbeat before it waits, and then about once a second: only then does the
+        pump write what it has gathered, and look whether it should stop. A heartbeat may have a new position, or that
+        of the item before. The end of the iterator is the end of the source.
+
+        UnavailableError: the source cannot be reached now; all other errors end the capture.
+        """
+
+    def close(self) -> None:
+        """Release what is open, also in the middle of `read`. Calling it again does nothing."""
+
+
+@runtime_checkable
+class Confirms(Protocol):
+    """The power of a source that is told what is durable, rather than taking it from being asked for more.
+
+    So items of it can be written together: asking for the next one says nothing about the last.
+    """
+
+    def confirm(self, position: Position) -> None:
+        """All items up to this position are durable: the server need not keep them. Called between two items.
+
+        UnavailableError counts as one of `read`. What is not confirmed because of a crash is given again.
+        """
+
+
+# -- derive: targets --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _value(where: str, column: Field, text: str) -> object:
     """What the text means in a column of the key. Refused with the text as it was given, not as Python has it."""
     import pyarrow as pa
 
-    from penstock.cli.values import text_reader
+    from penstock.capture.files.values import text_reader
     from penstock.log.ddl import type_ddl
     from penstock.log.rows import rows_to_batch
 

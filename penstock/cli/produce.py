@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -11,13 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.command import command
+from penstock.cli.interrupt import uninterrupted
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, open_log
 from penstock.cli.output import counted, print_json, say, tell
 from penstock.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from penstock.cli.feed import BadLines, Feed
-    from penstock.cli.lines import Blocks
+    import pyarrow as pa
+
+    from penstock.capture.files.earlier import EarlierRecords
+    from penstock.capture.files.lines import Blocks
+    from penstock.capture.files.records import Record, Row
+    from penstock.capture.files.source import FileSource
+    from penstock.capture.files.writers import InputWriter, UnnamedWriter
+    from penstock.cli.bad_lines import BadLines
+    from penstock.contracts import Position, TopicRows
+    from penstock.log import Log
 
 
 class Format(StrEnum):
@@ -35,7 +47,7 @@ ProducerName = Annotated[
 ]
 Delete = Annotated[bool, typer.Option("--delete", help="The rows are keys, whose rows are to be deleted.")]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Count bad lines and go on. Without it the first one ends the work.")
+    bool, typer.Option("--skip-bad", help="Count bad lines and continue. Without it the first one ends the work.")
 ]
 BadFile = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Write bad lines here, as they are; implies --skip-bad.")
@@ -64,22 +76,95 @@ def produce(
     In CSV, values are read by the topic's schema; an empty field is null. In both formats binary is base64, times are
     ISO 8601, and arrays, maps and structs are JSON.
     """
-    from penstock.cli.feed import BadLines, Feed, transfer
+    from penstock.cli.bad_lines import BadLines
 
     if file and bad_file and bad_file.exists() and bad_file.samefile(file):
         raise typer.BadParameter("--bad-file cannot be the input itself")
     with open_log(log) as opened, _input(file) as stream:
-        target = opened.topic(topic)
-        feed = Feed(target, opened.producer(producer) if producer else None, deletes=delete)
-        with BadLines(bad_file, skip=skip_bad) as bad:
+        work = _Work(opened, topic, producer)
+        with BadLines(bad_file) as bad:
             complete = False
             try:
-                transfer(stream, feed, bad, batch_rows=batch_rows, csv=format_ is Format.CSV)
+                skip = skip_bad or bad_file is not None
+                work.transfer(stream, bad if skip else None, batch_rows, csv=format_ is Format.CSV, deletes=delete)
                 complete = True
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             finally:
-                _print_result(feed, bad, producer, complete=complete, as_json=as_json)
+                _print_result(work, bad.count, complete=complete, as_json=as_json)
+
+
+class _Work:
+    """One input on its way into one topic, and what was acknowledged of it. Implements `contracts.Writer`."""
+
+    def __init__(self, log: Log, topic: str, producer: str | None) -> None:
+        from penstock.capture.files.source import records_of
+        from penstock.capture.files.writers import UnnamedWriter, open_input_writer
+
+        self.topic = log.topic(topic)
+        self.producer = producer
+        self.stored = 0
+        self._written_line = 0
+        self._source: FileSource | None = None
+        self._earlier: EarlierRecords | None = None
+        self._writer: InputWriter | UnnamedWriter = UnnamedWriter(log)
+        self.come_to = 0  # the last record that was stored under this name before
+        if producer is not None:
+            self._writer, self._earlier = open_input_writer(log, producer, self.topic)
+            self.come_to = max(records_of(self._writer.position), self._earlier.newest)
+
+    @property
+    def passed_over(self) -> int:
+        return self._source.passed_over if self._source else 0
+
+    @property
+    def last_line(self) -> int:
+        return max(self._written_line, self._source.last_line if self._source else 0)
+
+    def transfer(self, stream: Blocks, bad: BadLines | None, batch_rows: int, *, csv: bool, deletes: bool) -> None:
+        """Read the stream to its end, and store what it has."""
+        from penstock.capture.files.source import FileOptions, FileSource
+        from penstock.capture.pump import PumpOptions, pump
+        from penstock.cli.progress import progress
+        from penstock.contracts import SourceTable
+
+        def store_bad(record: Record) -> None:
+            assert bad is not None
+            bad.store(record, header=source.header)
+
+        def fit(rows: Sequence[Row]) -> pa.RecordBatch:
+            return self.topic.fitted_rows(rows, deleted=[True] * len(rows) if deletes else None)
+
+        table = SourceTable(self.topic.name, self.topic.schema, self.topic.settings.key)
+        title, is_typed = f"Producing {self.topic.name}", stream is sys.stdin.buffer and sys.stdin.isatty()
+        with progress(title, _size(stream), unit="bytes", wanted=not is_typed) as advance:
+            options = FileOptions(
+                csv, batch_rows, deletes, fit, store_bad if bad is not None else None, advance, self._earlier
+            )
+            self._source = source = FileSource(stream, table, options)
+            # A command that is typed is typed again: it does not wait for a log that is unavailable.
+            pump(source, self, options=PumpOptions(attempts=1))
+
+    @property
+    def token(self) -> int:
+        return self._writer.token
+
+    @property
+    def position(self) -> Position | None:
+        return self._writer.position
+
+    def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
+        """Store rows and count them; Ctrl-C waits, so that what is printed is what was stored."""
+        from penstock.capture.files.source import line_of
+
+        with uninterrupted():
+            stored = self._writer.write(rows, position)
+            self.stored += sum(len(part.rows) for part in rows) if stored else 0
+            self._written_line = line_of(position)
+        return stored
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def _input(file: Path | None) -> AbstractContextManager[Blocks]:
@@ -91,19 +176,25 @@ def _input(file: Path | None) -> AbstractContextManager[Blocks]:
         raise DeclarationError(f"{file}: it cannot be read ({error.strerror})") from error
 
 
-def _print_result(feed: Feed, bad: BadLines, producer: str | None, *, complete: bool, as_json: bool) -> None:
+def _size(stream: Blocks) -> int | None:
+    """How many bytes will come, where that is known."""
+    is_file = isinstance(stream, io.BufferedReader) and stream is not sys.stdin.buffer
+    return os.fstat(stream.fileno()).st_size or None if is_file else None
+
+
+def _print_result(work: _Work, bad: int, *, complete: bool, as_json: bool) -> None:
     """What was acknowledged: as the result, or, when the work was cut short, on stderr."""
-    text = f"stored {counted(feed.stored, 'row')} in '{feed.topic.name}'"
-    if feed.passed_over:
-        text += f"; {feed.passed_over} passed over: producer '{producer}' had come to record {feed.come_to} before"
-    if bad.count:
-        text += f"; {counted(bad.count, 'bad line')} left out"
+    text = f"stored {counted(work.stored, 'row')} in '{work.topic.name}'"
+    if work.passed_over:
+        text += f"; {work.passed_over} passed over: producer '{work.producer}' had come to record {work.come_to} before"
+    if bad:
+        text += f"; {counted(bad, 'bad line')} left out"
     if not complete:
-        tell(text + (f"; the last was line {feed.last_line}" if feed.last_line else ""))
+        tell(text + (f"; the last was line {work.last_line}" if work.last_line else ""))
     elif not as_json:
         say(text)
-        if feed.passed_over and not feed.stored:
+        if work.passed_over and not work.stored:
             tell("hint: use another name for another input")
     if as_json:
-        counts = {"stored": feed.stored, "repeated": feed.passed_over, "bad": bad.count, "last_line": feed.last_line}
-        print_json({"topic": feed.topic.name, **counts, "complete": complete})
+        counts = {"stored": work.stored, "repeated": work.passed_over, "bad": bad, "last_line": work.last_line}
+        print_json({"topic": work.topic.name, **counts, "complete": complete})

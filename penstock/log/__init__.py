@@ -12,11 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.log.ddl import closest
     from penstock.log.description import TopicSettings
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
     from penstock.log.holds import HeldRange, Hold, ReadPosition
     from penstock.log.kept import Kept
     from penstock.log.log import Log
+    from penstock.log.log_writer import LogWriter
     from penstock.log.plan import Appended
     from penstock.log.producer import Producer
     from penstock.log.reader import Batch, Reader
@@ -37,6 +39,7 @@ _HOMES = {
     "Kept": "kept",
     "Lag": "groups",
     "Log": "log",
+    "LogWriter": "log_writer",
     "Member": "groups",
     "Move": "groups",
     "Producer": "producer",
@@ -48,6 +51,7 @@ _HOMES = {
     "TopicSettings": "description",
     "Transaction": "transaction",
     "Verified": "verify",
+    "closest": "ddl",
 }
 
 __all__ = [
@@ -61,6 +65,7 @@ __all__ = [
     "Kept",
     "Lag",
     "Log",
+    "LogWriter",
     "Member",
     "Move",
     "Producer",
@@ -72,6 +77,7 @@ __all__ = [
     "TopicSettings",
     "Transaction",
     "Verified",
+    "closest",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of a log: names, epochs, promises, committed transactions and group offsets, in one SQLite file.
+"""The catalogue of a log: names, epochs, positions, promises, committed transactions, group offsets, in a SQLite file.
 
 SQLite brings what this needs: several processes, atomic changes, durability. Rows are small and few; the data itself is
 never here. The record of a transaction is its commit point (see `transaction`).
@@ -16,13 +16,14 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
 from penstock.log.catalog_mark import Mark, load_mark, store_mark
 from penstock.log.catalog_rows import (
     COLUMNS,
+    add_tables,
     changes_of,
     check_everything,
     check_total,
@@ -37,8 +38,10 @@ from penstock.log.recovery import Outcome
 
 CATALOG_NAME = "catalog.db"
 TOPICS_DIRECTORY = "topics"
-CATALOG_FORMAT = 2
-UNCHECKED_FORMAT = 1  # of earlier versions: without checksums, brought up to date when it is first needed
+CATALOG_FORMAT = 3
+# Of earlier versions, brought up to date when it is first needed: without checksums, and without positions.
+UNCHECKED_FORMAT = 1
+CHECKED_FORMAT = 2
 BUSY_SECONDS = 30.0
 REPAIR_HINT = "restore it with a copy of the whole log, or see with `penstock repair` what can be rebuilt"
 # What SQLite and Python raise over bytes that are no database, no row, no text.
@@ -55,10 +58,14 @@ _PROBLEMS_OF_THE_DISK = (
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A named producer: `sequence` is that of its last committed transaction, -1 before the first."""
+    """A named producer: `sequence` is that of its last committed transaction, -1 before the first.
+
+    `position` is that of a writer of this name, as JSON; None before the first.
+    """
 
     epoch: int
     sequence: int
+    position: str | None = None
 
 
 class Catalog:
@@ -204,6 +211,15 @@ class Catalog:
         with self.look() as connection:
             return _producer(connection, producer)[1]
 
+    def writer(self, producer: int) -> ProducerRecord:
+        """The same with the position. It is read first: whoever still has the epoch then had it all the time."""
+        with self.look() as connection:
+            found = rows(connection, "positions", "producer = ?", (producer,))
+            if not found:
+                check_total(connection, "positions")  # a writer without one begins anew: be sure that it has none
+            _, record = _producer(connection, producer)
+        return replace(record, position=str(found[0][1]) if found else None)
+
     def producers(self) -> dict[int, str]:
         with self.look() as connection:
             return {number_of(row[0]): str(row[1]) for row in rows(connection, "producers")}
@@ -248,6 +264,10 @@ def record_sequence(connection: sqlite3.Connection, producer: int, epoch: int, s
         return False
     put(connection, "producers", producer, name, epoch, max(record.sequence, sequence))
     return True
+
+
+def record_position(connection: sqlite3.Connection, producer: int, position: str) -> None:
+    put(connection, "positions", producer, position)
 
 
 def number_of(value: object) -> int:
@@ -302,7 +322,7 @@ def create_catalog(files: Files, root: Path, log_id: str, contents: Contents, *,
 
 
 def bring_up_to_date(files: Files, root: Path, connection: sqlite3.Connection) -> Identity:
-    """Give a log of an earlier version its id, and its catalogue checksums. Several processes may try at once.
+    """Give a log of an earlier version its id, and its catalogue what is new. Several processes may try at once.
 
     1. Store the id. 2. Convert the catalogue, in one change. 3. Begin its mark. 4. Store that its format is known from
     now on. A crash after any step is finished by the next to need the catalogue.
@@ -311,14 +331,21 @@ def bring_up_to_date(files: Files, root: Path, connection: sqlite3.Connection) -
     try:
         identity = load_identity(files, root)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, UNCHECKED_FORMAT, CATALOG_FORMAT):
+        if version not in (0, UNCHECKED_FORMAT, CHECKED_FORMAT, CATALOG_FORMAT):
             raise _unknown_format(root, version)
+        has_mark = identity.catalogue >= CHECKED_FORMAT
+        if has_mark:
+            check_catalog(files, root, connection, identity)
         if version == 0:
             refuse_tables(connection)
         if not identity.id:
             identity = Identity(new_id())
             store_identity(files, root, identity)  # 1
-        if version != CATALOG_FORMAT:
+        if version == CHECKED_FORMAT:
+            add_tables(connection, version)
+            count_change(connection)
+            connection.execute(f"PRAGMA user_version = {CATALOG_FORMAT}")
+        elif version != CATALOG_FORMAT:
             contents: Contents = unchecked_rows(connection) if version else {}
             for table in COLUMNS:
                 connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -328,7 +355,8 @@ def bring_up_to_date(files: Files, root: Path, connection: sqlite3.Connection) -
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    store_mark(files, root, identity.id, 1)  # 3
+    if not has_mark:
+        store_mark(files, root, identity.id, 1)  # 3
     identity = Identity(identity.id, CATALOG_FORMAT)
     store_identity(files, root, identity)  # 4
     return identity
@@ -363,12 +391,12 @@ def check_catalog(files: Files, root: Path, connection: sqlite3.Connection, iden
     """DamagedError unless this is the catalogue of the log, whole, and no older than it must be."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     least = load_mark(files, root, identity.id)  # before the catalogue, which others may be changing
-    check_everything(connection)
+    check_everything(connection, version)
     log_id, changes = changes_of(connection)
     if log_id != identity.id:
         raise DamagedError(f"it belongs to another log (its id is {log_id}, that of this log {identity.id})")
-    if version != CATALOG_FORMAT:
-        raise DamagedError(f"it has format {version}; {CATALOG_FORMAT} was stored")
+    if version not in (identity.catalogue, CATALOG_FORMAT):  # the second: brought up to date, and not yet noted
+        raise DamagedError(f"it has format {version}; {identity.catalogue} was stored")
     if changes < least:
         raise DamagedError(f"it is an older copy: it has seen {changes} changes, and {least} were stored")
 

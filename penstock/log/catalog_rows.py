@@ -22,7 +22,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "members": ("group_name", "member", "topics", "boot", "expires"),
     "assignments": ("group_name", "topic", "partition", "member"),
     "promises": ("number", "topic", "topic_id", "producer", "time", "ends"),
+    "positions": ("producer", "position"),
 }
+# Tables that a format of the catalogue brought; those of the first that has checksums are not listed.
+_SINCE = {"positions": 3}
 _DECLARED = {
     "producers": "id INTEGER PRIMARY KEY, name TEXT NOT NULL, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, "
     "crc INTEGER NOT NULL)",
@@ -37,34 +40,50 @@ _DECLARED = {
     "crc INTEGER NOT NULL, PRIMARY KEY (group_name, topic, partition)) WITHOUT ROWID",
     "promises": "number INTEGER PRIMARY KEY, topic TEXT NOT NULL, topic_id TEXT NOT NULL, producer INTEGER NOT NULL, "
     "time INTEGER NOT NULL, ends TEXT NOT NULL, crc INTEGER NOT NULL)",
+    "positions": "producer INTEGER PRIMARY KEY, position TEXT NOT NULL, crc INTEGER NOT NULL)",
 }
 _CHANGES = {"insert": ("+ 1", "+ NEW.crc"), "delete": ("- 1", "- OLD.crc"), "update": ("", "+ NEW.crc - OLD.crc")}
 
 Row = tuple[object, ...]
 
 
-def statements() -> list[str]:
-    """What makes an empty catalogue, in the words in which SQLite keeps it."""
+def tables_of(version: int) -> list[str]:
+    """The tables of a catalogue of this format."""
+    return [table for table in COLUMNS if _SINCE.get(table, 0) <= version]
+
+
+def statements(tables: Sequence[str]) -> list[str]:
+    """What makes an empty catalogue with these tables, in the words in which SQLite keeps it."""
     made = [
         "CREATE TABLE meta (log TEXT NOT NULL, changes INTEGER NOT NULL, crc INTEGER NOT NULL)",
         "CREATE TABLE totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL, digest INTEGER NOT NULL) WITHOUT ROWID",
     ]
-    for table, declared in _DECLARED.items():
-        made.append(f"CREATE TABLE {table} ({declared}")
-        made += [
-            f"CREATE TRIGGER {table}_{event} AFTER {event.upper()} ON {table} BEGIN "
-            f"UPDATE totals SET count = count {count}, digest = digest {digest} WHERE name = '{table}'; END"
-            for event, (count, digest) in _CHANGES.items()
-        ]
-    return made
+    return made + [statement for table in tables for statement in _table_statements(table)]
+
+
+def _table_statements(table: str) -> list[str]:
+    return [f"CREATE TABLE {table} ({_DECLARED[table]}"] + [
+        f"CREATE TRIGGER {table}_{event} AFTER {event.upper()} ON {table} BEGIN "
+        f"UPDATE totals SET count = count {count}, digest = digest {digest} WHERE name = '{table}'; END"
+        for event, (count, digest) in _CHANGES.items()
+    ]
 
 
 def create_tables(connection: sqlite3.Connection, log_id: str, changes: int) -> None:
     """Make an empty catalogue, inside a change."""
-    for statement in statements():
+    for statement in statements(list(COLUMNS)):
         connection.execute(statement)
     connection.executemany("INSERT INTO totals VALUES (?, 0, 0)", [(table,) for table in COLUMNS])
     connection.execute("INSERT INTO meta VALUES (?, ?, ?)", (log_id, changes, checksum("meta", (log_id, changes))))
+
+
+def add_tables(connection: sqlite3.Connection, version: int) -> None:
+    """Give a catalogue of this format the tables that came later, inside a change."""
+    for table in COLUMNS:
+        if table not in tables_of(version):
+            for statement in _table_statements(table):
+                connection.execute(statement)
+            connection.execute("INSERT INTO totals VALUES (?, 0, 0)", (table,))
 
 
 def checksum(table: str, values: Sequence[object]) -> int:
@@ -124,8 +143,8 @@ def check_total(connection: sqlite3.Connection, table: str) -> None:
         raise DamagedError(f"its table '{table}' has {found[0]} rows, which are not those that were written")
 
 
-def check_everything(connection: sqlite3.Connection) -> None:
-    """DamagedError unless structure, declarations and rows are as they were written.
+def check_everything(connection: sqlite3.Connection, version: int) -> None:
+    """DamagedError unless structure, declarations and rows are as they were written in this format.
 
     Transactions are left out: there may be many, and `Catalog.outcome` checks all of them when it does not find one.
     """
@@ -133,8 +152,8 @@ def check_everything(connection: sqlite3.Connection) -> None:
     if problem != "ok":
         raise DamagedError(str(problem).replace("\n", " "))
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE name <> 'sqlite_sequence'").fetchall()
-    if sorted(str(sql) for (sql,) in found) != sorted(statements()):
+    if sorted(str(sql) for (sql,) in found) != sorted(statements(tables_of(version))):
         raise DamagedError("its declarations are not as they were written")
-    for table in COLUMNS:
+    for table in tables_of(version):
         if table != "transactions":
             check_total(connection, table)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -110,7 +111,7 @@ class Intake:
         count = self.settings.partitions
         if count == 1:
             return {0: batch}
-        numbers = partition_of(hash_keys(self.key_columns(batch)), count)
+        numbers = self.partition_numbers(batch)
         if batch.num_rows == 1:
             return {int(numbers[0]): batch}
         order = np.argsort(numbers, kind="stable")
@@ -121,6 +122,10 @@ class Intake:
             for number in range(count)
             if bounds[number] < bounds[number + 1]
         }
+
+    def partition_numbers(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint16]:
+        """The partition of each row, by its key."""
+        return partition_of(hash_keys(self.key_columns(batch)), self.settings.partitions)
 
     def check_size(self, part: pa.RecordBatch) -> None:
         """Refuse what does not fit into one frame. Whole buffers are quicker to count than rows, and never too few."""
@@ -134,6 +139,18 @@ class Intake:
                 f"{limit} are allowed",
                 hint=f"append at most about {max(1, part.num_rows * limit // size)} such rows at a time",
             )
+
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows in as few pieces as needed, so that each fits into one frame; single rows as they are."""
+        size = HEADER_BYTES + batch.get_total_buffer_size()
+        if size > self.settings.max_batch_bytes:  # of a slice, that counts too many
+            size = HEADER_BYTES + batch.nbytes
+        if size <= self.settings.max_batch_bytes or batch.num_rows < 2:
+            yield batch
+            return
+        half = batch.num_rows // 2
+        yield from self.pieces(batch.slice(0, half))
+        yield from self.pieces(batch.slice(half))
 
     def key_columns(self, batch: pa.RecordBatch) -> list[KeyColumn]:
         return [batch.column(name) for name in self.settings.key]

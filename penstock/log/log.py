@@ -38,6 +38,7 @@ from penstock.log.groups import Group, Member, group_names
 from penstock.log.holds import HOLD_NAME_PATTERN, Hold, Holds, ReadPosition
 from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
 from penstock.log.kept import Kept, kept_by_group, kept_by_holds
+from penstock.log.log_writer import LogWriter
 from penstock.log.names import NAME_PATTERN, NAME_RULE
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, stored_promises
@@ -163,6 +164,17 @@ class Log:
             producer = Producer(self._files, self.path, self._catalog, name)
         self._producers.append(producer)
         return producer
+
+    def writer(self, name: str) -> LogWriter:
+        """Become the writer of this name, and the producer of it. Whoever was either is refused from now on.
+
+        What it writes is stored together with a position, from which it continues after any crash.
+        """
+        return LogWriter(self._catalog, self.producer(name), self.topic, self._begin_write)
+
+    def _begin_write(self, producer: Producer, position: str) -> Transaction:
+        self._refuse_if_unusable()
+        return Transaction(self._catalog, self._committed, self.topic, producer=producer, position=position)
 
     def last_transaction(self, producer: str) -> int:
         """The largest sequence of a transaction that the producer of this name has committed; -1 for none.

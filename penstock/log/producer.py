@@ -90,6 +90,11 @@ class Producer:
         with self._turn, self.current():
             return self._last_stored(topic)
 
+    def sequences(self, topic: Topic) -> list[int]:
+        """For each partition the largest sequence that it holds of this producer; -1 for none."""
+        marks = [topic.writer(number).mark_of(self.id) for number in range(topic.settings.partitions)]
+        return [mark.sequence if mark else NO_SEQUENCE for mark in marks]
+
     def last_transaction(self) -> int:
         """The largest sequence of a transaction this producer has committed; -1 for none."""
         return self._catalog.producer(self.id).sequence
@@ -137,8 +142,7 @@ class Producer:
         return self._sequences[topic.name] + 1
 
     def _last_stored(self, topic: Topic) -> int:
-        marks = [topic.writer(number).mark_of(self.id) for number in range(topic.settings.partitions)]
-        return max((mark.sequence for mark in marks if mark), default=NO_SEQUENCE)
+        return max(self.sequences(topic))
 
 
 def _store_name(files: Files, path: Path, producer: int, name: str) -> None:

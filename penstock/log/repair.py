@@ -20,6 +20,7 @@ from penstock.errors import DamagedError, DeclarationError, PenstockError
 from penstock.log.catalog import (
     CATALOG_FORMAT,
     CATALOG_NAME,
+    CHECKED_FORMAT,
     TOPICS_DIRECTORY,
     catalog_errors,
     check_catalog,
@@ -73,11 +74,21 @@ def plan_repair(path: Path, files: Files | None = None) -> Repair:
     evidence.committed |= committed & {one.transaction for one in evidence.in_doubt}
     kept: dict[str, list[Row]] = {table: salvaged.rows[table] for table in ("subscriptions", "offsets", "promises")}
     transactions = sorted(committed | (evidence.committed & {one.transaction for one in evidence.in_doubt}))
-    contents = kept | {"producers": producers, "transactions": list[Row]((one,) for one in transactions)}
+    positions, lost_positions = _positions(salvaged, producers, outdated=outdated)
+    contents = kept | {
+        "producers": producers,
+        "transactions": list[Row]((one,) for one in transactions),
+        "positions": positions,
+    }
     return Repair(
         problem,
         rebuilt=tuple(f"{len(rows)} rows of {table}" for table, rows in contents.items()),
-        lost=(*lost, *_lost_groups(salvaged, outdated=outdated), *(f"not read: {one}" for one in evidence.unread)),
+        lost=(
+            *lost,
+            *lost_positions,
+            *_lost_groups(salvaged, outdated=outdated),
+            *(f"not read: {one}" for one in evidence.unread),
+        ),
         undecided=tuple(evidence.undecided),
         contents=tuple((table, tuple(rows)) for table, rows in contents.items()),
         changes=max(salvaged.changes, least or 0) + CHANGES_JUMP,
@@ -92,7 +103,7 @@ def catalog_problem(files: Files, path: Path, identity: Identity) -> str | None:
             if not (path / CATALOG_NAME).exists():
                 return None  # of an earlier version, and never used
             with closing(connect(path / CATALOG_NAME)) as connection:
-                if identity.catalogue != CATALOG_FORMAT:
+                if identity.catalogue < CHECKED_FORMAT:
                     unchecked_rows(connection)
                     return None
                 check_catalog(files, path, connection, identity)
@@ -156,6 +167,29 @@ def _producers(salvaged: Salvaged, evidence: Evidence, *, outdated: bool) -> tup
         exact = producer in known and not outdated
         raised = number_of(epoch) if exact else max(number_of(epoch), seen) + EPOCH_JUMP
         found.append((producer, name, raised, sequence))
+    return found, lost
+
+
+def _positions(salvaged: Salvaged, producers: list[Row], *, outdated: bool) -> tuple[list[Row], list[str]]:
+    """The positions of writers that are still known, and what is to be said about the others.
+
+    Nothing but the catalogue knows a position. A writer that has none, or an older one, reads its source again from
+    there, and what it had written after it is stored a second time.
+    """
+    names = {row[0]: row[1] for row in producers}
+    found = [row for row in salvaged.rows["positions"] if row[0] in names]
+    if not salvaged.found:
+        return found, ["the positions of all writers; they begin anew, and rows that they had written are stored again"]
+    count = salvaged.missing.get("positions", 0)
+    lost = []
+    if count:
+        who = "some writers" if count < 0 else f"{count} writers"
+        lost.append(f"the positions of {who}; they begin anew, and rows that they had written are stored again")
+    if outdated:
+        lost += [
+            f"writer '{names[producer]}': its positions after {position}; rows that it wrote since are stored again"
+            for producer, position in found
+        ]
     return found, lost
 
 

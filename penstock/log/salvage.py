@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import DamagedError, PenstockError
-from penstock.log.catalog import CATALOG_NAME, TOPICS_DIRECTORY, UNREADABLE
-from penstock.log.catalog_rows import COLUMNS, Row, changes_of, checksum
+from penstock.log.catalog import CATALOG_FORMAT, CATALOG_NAME, CHECKED_FORMAT, TOPICS_DIRECTORY, UNREADABLE
+from penstock.log.catalog_rows import COLUMNS, Row, changes_of, checksum, tables_of
 from penstock.log.description import DESCRIPTION_NAME, load_description, partition_directory
 from penstock.log.document import load_document
 from penstock.log.files import Files
@@ -80,7 +80,8 @@ def salvage_catalog(root: Path, log_id: str) -> Salvaged:
                 found_id, changes = changes_of(connection)
                 if found_id == log_id:
                     salvaged.changes, salvaged.found = changes, True
-                    for table in COLUMNS:
+                    (version,) = connection.execute("PRAGMA user_version").fetchone()
+                    for table in tables_of(CHECKED_FORMAT if version == CHECKED_FORMAT else CATALOG_FORMAT):
                         _salvage_table(connection, table, salvaged)
         except (*UNREADABLE, DamagedError):
             pass  # without its id nothing of it can be believed

@@ -239,6 +239,35 @@ class Topic:
             intake.check_size(part)
         return {number: Request(part, len(schemas), flags, stamp, expect, key) for number, part in parts.items()}
 
+    def requests_in_pieces(self, rows: Rows, *, deleted: Marks | None = None) -> Iterator[dict[int, Request]]:
+        """The same for rows that may be too many for one frame of a partition: as many requests as they need."""
+        schemas = self._schemas
+        intake = self._intake(schemas[-1])
+        batch, flags = intake.checked(rows, deleted)
+        for piece in intake.pieces(batch) if batch.num_rows else ():
+            parts = self._split(intake, piece, None, ANONYMOUS)
+            for part in parts.values():
+                intake.check_size(part)
+            yield {number: Request(part, len(schemas), flags) for number, part in parts.items()}
+
+    def fitted_rows(self, rows: Rows, *, deleted: Marks | None = None) -> pa.RecordBatch:
+        """The rows with the topic's columns, checked in every way in which an append checks them; RowError otherwise.
+
+        They may be more than one append takes, but no single row is.
+        """
+        intake = self._intake(self.schema)
+        batch = intake.batch(rows, deletes=deleted is not None)
+        checked, _ = intake.checked(batch, deleted)
+        for piece in intake.pieces(checked):
+            intake.check_size(piece)
+        return batch
+
+    def partitions_of(self, rows: Rows) -> list[int]:
+        """The partition of each row, by its key."""
+        self._refuse_without_key("asked for the partition of a row")
+        intake = self._intake(self.schema)
+        return [int(number) for number in intake.partition_numbers(intake.batch(rows, deletes=True))]
+
     def _split(
         self, intake: Intake, batch: pa.RecordBatch, partition: int | None, stamp: Stamp
     ) -> dict[int, pa.RecordBatch]:

@@ -5,8 +5,8 @@ Appends are collected in memory; committing takes these steps:
 1. Hold the producer, if it has a name, and lock all partitions, always in the same order.
 2. Write the frames behind the end of each partition and sync them.
 3. Publish each partition's new end as pending on this transaction. Readers still see the old end.
-4. Record the transaction and the group's offsets in the catalogue, in one change. This is the commit: every reader
-   that meets a pending end asks the catalogue, so all partitions become visible together.
+4. Record the transaction, the group's offsets and the writer's position in the catalogue, in one change. This is the
+   commit: every reader that meets a pending end asks the catalogue, so all partitions become visible together.
 5. Publish the ends as plain ones, and unlock.
 
 A crash before 4 leaves frames that no reader saw; whoever next locks a partition cuts them. A crash after 4 leaves
@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
-from penstock.log.catalog import Catalog, record_sequence, record_transaction
+from penstock.log.catalog import Catalog, record_position, record_sequence, record_transaction
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, TopicByName, store_offsets
 from penstock.log.intake import Marks, Rows
@@ -72,6 +72,7 @@ class Transaction:
         *,
         producer: Producer | None = None,
         sequence: int | None = None,
+        position: str | None = None,
     ) -> None:
         if sequence is not None and producer is None:
             raise DeclarationError("transaction: a sequence needs a named producer", hint="log.producer(name)")
@@ -80,6 +81,7 @@ class Transaction:
         self._topic = topic_by_name
         self._producer = producer
         self._sequence = sequence
+        self._position = position
         self._requests: list[tuple[Topic, int, Request]] = []
         self._offsets: list[tuple[str, str | None, str, Mapping[int, int]]] = []
         self._bytes = 0
@@ -96,7 +98,11 @@ class Transaction:
     ) -> None:
         """Add rows; they are checked now and stored when the transaction commits."""
         self._refuse_if_ended()
-        requests = topic.requests(rows, deleted=deleted, partition=partition, expect=expect)
+        self.add_checked(topic, topic.requests(rows, deleted=deleted, partition=partition, expect=expect))
+
+    def add_checked(self, topic: Topic, requests: Mapping[int, Request]) -> None:
+        """Add rows that were checked and sorted by partition, as `Topic.requests` returns them."""
+        self._refuse_if_ended()
         for request in requests.values():
             topic.prepare(request)
         size = self._bytes + sum(one.body.length if one.body else one.batch.nbytes for one in requests.values())
@@ -186,12 +192,14 @@ class Transaction:
                 self._refuse_if_any_failed(requests)
             for writer, one in staged:
                 writer.publish_pending(one, transaction)  # 3
-            self._record(transaction)  # 4
+            self._record(transaction if staged else 0)  # 4
         except BaseException as error:
             self._undo(transaction, touched, error)
             raise
         for writer, one in staged:
             writer.publish(one)  # 5
+        if not staged:
+            return []
         self._committed.add(transaction, [writer.partition for writer in touched])
         return [request.result for _, requests in parts for request in requests if request.result is not None]
 
@@ -220,14 +228,18 @@ class Transaction:
                 raise request.error
 
     def _record(self, transaction: int) -> None:
+        """Without a number only what comes with the rows is recorded: nobody will ask for the transaction."""
         with self._catalog.change() as connection:
-            record_transaction(connection, transaction)
+            if transaction:
+                record_transaction(connection, transaction)
             for group, member, topic, offsets in self._offsets:
                 store_offsets(connection, group, member, topic, offsets)
             if self._producer is not None:
                 sequence = NO_SEQUENCE if self._sequence is None else self._sequence
                 if not record_sequence(connection, self._producer.id, self._producer.epoch, sequence):
                     raise FencedError(f"producer '{self._producer.name}': epoch {self._producer.epoch} was replaced")
+                if self._position is not None:
+                    record_position(connection, self._producer.id, self._position)
 
     def _refuse_if_ended(self) -> None:
         if self._ended:

@@ -24,6 +24,7 @@ from penstock.log.repair import carry_out, plan_repair
 from penstock.log.writer import PartitionWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
+WITHOUT_POSITIONS = Path(__file__).parent / "golden" / "catalogue-2"
 CATALOG = "catalog.db"
 FLIPS = 250
 LONG_FLIPS = 5_000
@@ -42,6 +43,7 @@ def fill(path: Path, *, more: int = 0) -> None:
             producer.promise(topic, f"2026-01-{1 + more:02}T00:00:00Z")
             with log.transaction(producer, sequence=70 + more) as transaction:
                 transaction.append(topic, row(100))
+        log.writer("till").write([], {"lsn": f"0/{more:08X}"})
         for group in ("report", "search"):
             log.group(group).commit("orders", {0: 3 + more, 1: 2 + more})
 
@@ -57,7 +59,8 @@ def seen(log: Log) -> dict[str, Any]:
         "transactions": {name: log.last_transaction(name) for name in log.producers().values()},
         "groups": {name: (log.group(name).topics(), log.group(name).committed("orders")) for name in log.groups()},
         "promises": log.promises("orders"),
-        "positions": log._catalog.group_positions("orders"),
+        "read": log._catalog.group_positions("orders"),
+        "positions": {name: log._catalog.writer(producer).position for producer, name in log.producers().items()},
         "rows": log.topic("orders").read().num_rows,
     }
 
@@ -400,14 +403,23 @@ def test_a_log_of_an_earlier_version_without_its_catalogue_is_refused_and_repair
         assert log.producer("feed").id == 2
 
 
-@pytest.mark.parametrize("stop", ["store_identity", "store_mark", "_fill"])
+@pytest.mark.parametrize(
+    ("golden", "stop"),
+    [
+        (GOLDEN, "store_identity"),
+        (GOLDEN, "store_mark"),
+        (GOLDEN, "_fill"),
+        (WITHOUT_POSITIONS, "add_tables"),
+        (WITHOUT_POSITIONS, "store_identity"),
+    ],
+)
 def test_an_interrupted_update_of_an_earlier_version_is_finished_by_the_next(
-    tmp_path: Path, stop: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, golden: Path, stop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    shutil.copytree(GOLDEN, tmp_path / "log")
+    shutil.copytree(golden, tmp_path / "log")
     with monkeypatch.context() as patch:
         patch.setattr(f"penstock.log.catalog.{stop}", die)
         with pytest.raises(KeyboardInterrupt), Log(tmp_path / "log") as log:
@@ -415,3 +427,40 @@ def test_an_interrupted_update_of_an_earlier_version_is_finished_by_the_next(
     with Log(tmp_path / "log") as log:
         assert log.producers() == {1: "feed"}
         assert log.group("copier").committed("everything") == {0: 3, 1: 4}
+
+
+def test_a_catalogue_without_positions_gets_them_once_and_is_not_believed_in_its_old_form_afterwards(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(WITHOUT_POSITIONS, tmp_path / "log")
+    assert plan_repair(tmp_path / "log").problem is None
+    with Log(tmp_path / "log") as log:
+        assert (log.producers(), log.last_transaction("feed")) == ({1: "feed"}, 7)
+        writer = log.writer("feed")
+        assert (writer.position, writer.write([], 1)) == (None, True)
+    assert plan_repair(tmp_path / "log").problem is None
+    shutil.copy(WITHOUT_POSITIONS / CATALOG, tmp_path / "log")
+    assert "catalog.db" in refused_producers(tmp_path / "log")
+
+
+@pytest.mark.parametrize("change", ["UPDATE producers SET sequence = 8", "DELETE FROM offsets", "DROP TABLE promises"])
+def test_a_damaged_catalogue_of_an_earlier_version_is_refused_and_not_brought_up_to_date(
+    tmp_path: Path, change: str
+) -> None:
+    shutil.copytree(WITHOUT_POSITIONS, tmp_path / "log")
+    with closing(sqlite3.connect(tmp_path / "log" / CATALOG)) as connection:
+        connection.executescript(f"CREATE TEMP TABLE kept AS SELECT * FROM totals; {change}")
+        connection.executescript("DELETE FROM totals; INSERT INTO totals SELECT * FROM kept")
+    for _ in range(2):
+        assert "the catalogue is damaged" in refused_producers(tmp_path / "log")
+    repair = plan_repair(tmp_path / "log")
+    assert not any("positions" in line for line in repair.lost)
+    carry_out(tmp_path / "log", repair)
+    with Log(tmp_path / "log") as log:
+        assert log.writer("new").write([], 1) is True
+
+
+def refused_producers(path: Path) -> str:
+    with pytest.raises(DamagedError) as error, Log(path) as log:
+        log.producers()
+    return error.value.message

@@ -10,13 +10,14 @@ from types import ModuleType
 
 import pytest
 
+from penstock.contracts import TopicRows
 from penstock.errors import ConflictError
 from penstock.log import Log
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.fixture(params=["format-1"])
+@pytest.fixture(params=["format-1", "catalogue-2", "catalogue-3"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     """A copy: opening a log after a restart of the machine settles its tails."""
     shutil.copytree(GOLDEN / request.param, tmp_path / "log")
@@ -54,6 +55,17 @@ def test_a_compacted_and_evolved_topic_reads_as_it_was_written(log: Log) -> None
         {"key": "d", "value": 4, "note": None},
     ]
     assert [offset for batch in table.batches() for offset in batch.offsets.tolist()] == [10, 12, 13, 14]
+
+
+def test_a_writer_continues_from_its_position(log: Log, maker: ModuleType) -> None:
+    if "captured" not in log.topics():
+        log.create_topic("captured", "id long", key="id")
+        log.writer("capture").write([TopicRows("captured", [{"id": 2}])], maker.POSITION)
+    writer = log.writer("capture")
+    assert writer.position == maker.POSITION
+    assert writer.write([TopicRows("captured", [{"id": 3}])], maker.POSITION) is False
+    assert writer.write([TopicRows("captured", [{"id": 3}])], 1) is True
+    assert log.topic("captured").read()["id"].to_pylist()[-2:] == [2, 3]
 
 
 def test_versions_sequences_and_offsets_go_on(log: Log, maker: ModuleType) -> None:

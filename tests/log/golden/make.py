@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from penstock.contracts import Position, TopicRows
 from penstock.log import Log, TopicSettings
 
 EVERYTHING = """
@@ -18,6 +19,7 @@ EVERYTHING = """
     price decimal(10,2), name string, raw binary, day date, at timestamp, local timestamp_ntz,
     tags array<string>, attributes map<string,int>, address struct<street: string, zip: int>
 """
+POSITION: Position = {"lsn": "0/16B3748", "files": {"a.csv": 7}}
 
 
 def full_row(number: int) -> dict[str, object]:
@@ -64,6 +66,9 @@ def make(path: Path) -> None:
             transaction.append(accounts, {"id": "a"}, expect=2)
             transaction.append(table, {"key": "d", "value": 4})
             transaction.commit_offsets("copier", everything, {0: 3, 1: 4})
+        log.create_topic("captured", "id long", key="id")
+        rows = [TopicRows("captured", [{"id": 1}, {"id": 2}]), TopicRows("captured", [{"id": 1}], [True])]
+        log.writer("capture").write(rows, POSITION)
 
 
 if __name__ == "__main__":

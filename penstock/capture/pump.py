@@ -1,0 +1,174 @@
+"""The pump: from a source into a writer, each row once and in order. It owns retry, batching, progress and shutdown.
+
+Its loop, with the numbers that the code carries:
+
+1. Read from the source what came after the writer's position.
+2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch.
+3. Write them with that position, in one step; while the log is unavailable, pause and try again.
+4. Confirm the position to the source, and report progress.
+
+A crash anywhere leaves the position of the last write, and the next pump reads from there. While the source is
+unavailable, what it gave before is written, and it is read again after a pause. Everything else ends the pump.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from penstock.capture.gather import GatheredRows
+from penstock.contracts import Captured, Confirms, Position, Source, TopicRows, Writer
+from penstock.errors import DeclarationError, UnavailableError
+
+
+class Stop(Protocol):
+    """How the pump is told to stop, and waits meanwhile: a `threading.Event`."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait this many seconds, or until it is set; whether it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PumpOptions:
+    """`attempts`: how often in a row something may be unavailable before that is an error. Pauses double."""
+
+    batch_rows: int = 5_000
+    attempts: int = 10
+    first_pause: float = 0.1
+    longest_pause: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one pump has done: rows and writes that are stored, writes that were stored before, and pauses."""
+
+    position: Position | None = None
+    rows: int = 0
+    writes: int = 0
+    repeats: int = 0
+    pauses: int = 0
+
+
+def pump(
+    source: Source,
+    writer: Writer,
+    *,
+    topics: Mapping[str, str] | None = None,
+    options: PumpOptions | None = None,
+    stop: Stop | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Write what the source gives, until it ends or `stop` is set. `topics` names the topic of each table.
+
+    Without `topics` a table has the topic of its own name. `report` is called after every write. The caller closes
+    source and writer. Errors of either are raised as they are; what was written before stays.
+    """
+    names = {table.name: table.name for table in source.tables()} if topics is None else dict(topics)
+    _refuse_missing_topics(source, names)
+    return _Pump(source, writer, names, options or PumpOptions(), stop or threading.Event(), report).run()
+
+
+@dataclass(slots=True)
+class _Pump:
+    source: Source
+    writer: Writer
+    topics: Mapping[str, str]
+    options: PumpOptions
+    stop: Stop
+    report: Callable[[Progress], None]
+    progress: Progress = field(default_factory=Progress)
+    failures: int = 0  # in a row
+
+    def run(self) -> Progress:
+        while not self.stop.is_set():
+            try:
+                self._pump_until_stopped()
+                break
+            except UnavailableError:
+                if not self._pause() and not self.stop.is_set():
+                    raise
+        return self.progress
+
+    def _pump_until_stopped(self) -> None:
+        """Steps 1 to 4, again and again, until the source ends or fails, or the pump is stopped."""
+        after = self.writer.position
+        self.progress = replace(self.progress, position=after)
+        gathered = GatheredRows(self.topics, after)
+        items = self.source.read(after)  # 1
+        try:
+            while (item := self._next_item(items, gathered)) is not None:
+                gathered.add(item)  # 2
+                if self._is_due(gathered, item):
+                    self._write(gathered)  # 3, 4
+                if self.stop.is_set():
+                    break
+            self._write(gathered)
+        finally:
+            if isinstance(items, Generator):
+                items.close()
+
+    def _next_item(self, items: Iterator[Captured], gathered: GatheredRows) -> Captured | None:
+        try:
+            item = next(items, None)
+        except Exception:
+            self._write(gathered)
+            raise
+        if gathered.items == 1:
+            # The second item: the source does not only open, it works. From here on it may fail as often as before.
+            self.failures = 0
+        return item
+
+    def _is_due(self, gathered: GatheredRows, item: Captured) -> bool:
+        if not isinstance(self.source, Confirms):
+            return item.position is not None
+        return not len(item.rows) or gathered.complete_rows >= self.options.batch_rows
+
+    def _write(self, gathered: GatheredRows) -> None:
+        if not gathered.has_moved:
+            return
+        position, parts = gathered.take()
+        assert position is not None
+        stored = self._write_or_pause(parts, position)  # 3
+        self.failures = 0
+        rows = sum(len(part.rows) for part in parts) if stored else 0
+        done = self.progress
+        self.progress = replace(
+            done,
+            position=position,
+            rows=done.rows + rows,
+            writes=done.writes + stored,
+            repeats=done.repeats + (not stored),
+        )
+        if isinstance(self.source, Confirms):
+            self.source.confirm(position)  # 4
+        self.report(self.progress)
+
+    def _write_or_pause(self, parts: Sequence[TopicRows], position: Position) -> bool:
+        while True:
+            try:
+                return self.writer.write(parts, position)
+            except UnavailableError:
+                if not self._pause():
+                    raise
+
+    def _pause(self) -> bool:
+        """Wait before the next attempt; False if there is none, or if the pump was stopped meanwhile."""
+        self.failures += 1
+        if self.failures >= self.options.attempts:
+            return False
+        self.progress = replace(self.progress, pauses=self.progress.pauses + 1)
+        pause = min(self.options.first_pause * 2 ** (self.failures - 1), self.options.longest_pause)
+        return not self.stop.wait(pause)
+
+
+def _refuse_missing_topics(source: Source, topics: Mapping[str, str]) -> None:
+    for table in source.tables():
+        if table.name not in topics:
+            raise DeclarationError(
+                f"source: its table '{table.name}' has no topic; there are topics for {', '.join(topics) or 'none'}",
+                hint="name a topic for each of its tables",
+            )
