@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.flow.describe_state import duration, joined_on, state_of, window_text
 from penstock.flow.fingerprint import fingerprint
 from penstock.flow.names import unquoted
 from penstock.flow.plan import (
@@ -31,7 +32,6 @@ from penstock.flow.plan import (
     inputs,
     nodes,
 )
-from penstock.flow.state import duration, joined_on, state_of, window_text
 
 
 @dataclass(frozen=True, slots=True)

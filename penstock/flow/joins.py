@@ -16,6 +16,7 @@ from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.columns import column_of, never_null
 from penstock.flow.expressions import check_column
+from penstock.flow.lateness import check_watermark, corrected_for, in_time, lateness
 from penstock.flow.names import quoted, unquoted
 from penstock.flow.plan import (
     AsOfJoin,
@@ -32,7 +33,6 @@ from penstock.flow.plan import (
     TimedJoin,
     Where,
 )
-from penstock.flow.timed import check_watermark, corrected_for, in_time, lateness
 from penstock.flow.windows import DEFAULT_KEEP, microseconds
 from penstock.log.ddl import Field, type_ddl
 from penstock.log.schema import WIDER_TYPES

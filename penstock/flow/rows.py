@@ -14,9 +14,9 @@ from penstock.flow import shapes
 from penstock.flow.code import code_fingerprint
 from penstock.flow.expressions import check_column, check_expression
 from penstock.flow.names import check_columns, check_free, quoted
-from penstock.flow.ordering import orders
 from penstock.flow.place import Declaring
 from penstock.flow.plan import Map, Named, Node, Place, Select, Shape, Ties, Top, Union, Where
+from penstock.flow.top import orders
 from penstock.log.schema import parse_schema, to_ddl
 
 AGGREGATE_FIRST = "aggregate with group_by(...).agg(...) first, and use the result"

@@ -11,11 +11,11 @@ from penstock.flow import joins
 from penstock.flow.expressions import check_column
 from penstock.flow.grouped import RankedGroups, Windowed, group_keys
 from penstock.flow.joins import Asked, AsOf, On
+from penstock.flow.lateness import in_time, lateness_of_bursts, windowed
 from penstock.flow.names import check_columns
 from penstock.flow.place import Declaring
 from penstock.flow.plan import Distinct, Emit, How, Late, Latest, Shape, Ties, Window
 from penstock.flow.rows import Rows, other_rows, top
-from penstock.flow.timed import in_time, lateness_of_bursts, windowed
 from penstock.flow.windows import microseconds
 
 if TYPE_CHECKING:

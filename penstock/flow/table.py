@@ -9,11 +9,11 @@ from penstock.errors import DeclarationError
 from penstock.flow import joins, shapes
 from penstock.flow.grouped import RankedGroups, Windowed, group_keys
 from penstock.flow.joins import Asked, AsOf, On
+from penstock.flow.lateness import windowed
 from penstock.flow.place import Declaring
 from penstock.flow.plan import Changes, Emit, How, Late, Ties, Window
 from penstock.flow.rows import Rows, other_rows, top
 from penstock.flow.stream import Stream
-from penstock.flow.timed import windowed
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.log.kept import Kept
     from penstock.log.log import Log
     from penstock.log.log_writer import LogWriter
-    from penstock.log.plan import Appended
+    from penstock.log.pending_write import Appended
     from penstock.log.producer import Producer
     from penstock.log.reader import Batch, Reader
     from penstock.log.retention import Expired

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.errors import RowError
+from penstock.log.group_commit import GroupCommit
 from penstock.log.rows import rows_to_batch
-from penstock.log.together import Together
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class SharedConversion:
     """
 
     def __init__(self) -> None:
-        self._together = Together(_convert_all)
+        self._together = GroupCommit(_convert_all)
 
     def batch(self, rows: Sequence[Mapping[str, object]], schema: pa.Schema, *, where: str) -> pa.RecordBatch:
         """The same as `rows_to_batch`."""

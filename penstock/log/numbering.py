@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.errors import ConflictError
 from penstock.log.frame import VERSION_COLUMN, decode
 from penstock.log.partition import Partition
-from penstock.log.plan import Plan, Request
+from penstock.log.pending_write import PendingWrite, Request
 from penstock.log.reader import FrameReader, Schemas
 from penstock.log.tail import Tail
 from penstock.log.versions import Keys, KeyVersions
@@ -26,7 +26,7 @@ class Numbering:
         self._keys_of = keys_of
         self._versions: KeyVersions | None = None
 
-    def number(self, request: Request, plan: Plan) -> pa.RecordBatch:
+    def number(self, request: Request, plan: PendingWrite) -> pa.RecordBatch:
         """The request's rows with their versions, if its key stands where the request expects it."""
         versions = self._caught_up(plan)
         keys = self._keys_of(request.batch)
@@ -51,7 +51,7 @@ class Numbering:
         if self._versions is not None and self._versions.next_offset <= tail.durable_offset:
             self._versions.save(self._partition.files, self._partition.directory)
 
-    def _caught_up(self, plan: Plan) -> KeyVersions:
+    def _caught_up(self, plan: PendingWrite) -> KeyVersions:
         """The versions up to the end of the plan so far: saved ones, and what was appended since."""
         tail, partition = plan.start, self._partition
         rewrites = partition.manifest(tail.generation).rewrites

@@ -18,7 +18,7 @@ from penstock.log.document import encode_document, load_document
 from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.intake import Marks, Rows
-from penstock.log.plan import Appended
+from penstock.log.pending_write import Appended
 from penstock.log.promises import Promise, store_promise
 from penstock.log.topic import Topic, parse_moment
 

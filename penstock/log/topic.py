@@ -41,7 +41,7 @@ from penstock.log.headers import HeaderReader, Headers
 from penstock.log.holds import HeldRange, Holds, PartitionHolds
 from penstock.log.intake import Intake, Marks, Rows
 from penstock.log.partition import LOCK_NAME, Partition
-from penstock.log.plan import Appended, Request
+from penstock.log.pending_write import Appended, Request
 from penstock.log.reader import Batch, FrameReader, Reader, offset_at_time, read_batches
 from penstock.log.retention import Expired, Retention
 from penstock.log.rewrite import (

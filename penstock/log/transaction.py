@@ -26,7 +26,7 @@ from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, TopicByName, store_offsets
 from penstock.log.intake import Marks, Rows
 from penstock.log.partition import Partition
-from penstock.log.plan import Appended, Request, Staged
+from penstock.log.pending_write import Appended, Request, Staged
 from penstock.log.producer import Producer
 from penstock.log.recovery import Outcome
 from penstock.log.topic import Topic

@@ -26,16 +26,16 @@ from penstock.errors import DeclarationError, PenstockError, UnavailableError, U
 from penstock.log.active import ActiveSegment
 from penstock.log.files import NO_SPACE, disk_errors
 from penstock.log.frame import VERSIONS, Body, encode
+from penstock.log.group_commit import GroupCommit
 from penstock.log.holds import Held, overlapping, owners
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.numbering import KeysOf, Numbering
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
-from penstock.log.plan import Appended, Plan, Request, Staged
+from penstock.log.pending_write import Appended, PendingWrite, Request, Staged
 from penstock.log.reader import Schemas
 from penstock.log.retention import Expired, Retention, expired, first_kept
 from penstock.log.segment import Preface
 from penstock.log.tail import Tail
-from penstock.log.together import Together
 
 logger = logging.getLogger("penstock.log")
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
@@ -70,7 +70,7 @@ class PartitionWriter:
         self._clock = clock
         self._lock = partition.files.lock(partition.directory / LOCK_NAME)
         self._busy = threading.Lock()
-        self._together = Together(self._store)
+        self._together = GroupCommit(self._store)
         self._failure: str | None = None
         self._held: ActiveSegment | None = None
         self._numbering = Numbering(partition, schemas, settings.keys_of) if settings.keys_of else None
@@ -125,7 +125,7 @@ class PartitionWriter:
         if self._active.tail.end_position >= self._settings.segment_bytes:
             self.roll()
         tail = self._active.tail
-        plan = Plan(
+        plan = PendingWrite(
             tail,
             self._active.state,
             partition=self.partition.number,
@@ -240,7 +240,7 @@ class PartitionWriter:
         if together:
             yield together
 
-    def _decide(self, together: list[Request], plan: Plan) -> None:
+    def _decide(self, together: list[Request], plan: PendingWrite) -> None:
         request = together[0]
         try:
             if len(together) == 1 and plan.answer_if_repeated(request, where=self.partition.where):
@@ -249,7 +249,7 @@ class PartitionWriter:
         except PenstockError as error:
             request.error = error
 
-    def _body(self, together: list[Request], plan: Plan) -> Body:
+    def _body(self, together: list[Request], plan: PendingWrite) -> Body:
         request = together[0]
         if request.body is not None:
             return request.body
@@ -266,7 +266,7 @@ class PartitionWriter:
 
     # -- steps 3 to 5 -------------------------------------------------------------------------------------------------
 
-    def _write(self, tail: Tail, plan: Plan, *, durable: bool) -> None:
+    def _write(self, tail: Tail, plan: PendingWrite, *, durable: bool) -> None:
         try:
             self._active.file.write_at(tail.end_position, plan.buffers)
             if durable:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from penstock.flow.expressions import aggregates_in
 from penstock.flow.reading import Invocation, Token, read
-from penstock.sql.filling import filled
 from penstock.sql.scope import Scope
+from penstock.sql.substitute import filled
 from penstock.sql.text import Span, name_of, starts
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from penstock.log.ddl import closest
 from penstock.sql.declarations import Declarations
-from penstock.sql.known import Rows, complete
 from penstock.sql.queries import read_query
 from penstock.sql.reader import Reader
+from penstock.sql.scope import Rows, complete
 from penstock.sql.select import translated
 from penstock.sql.text import Span, is_literal, literal, name_of, parts
 

@@ -15,9 +15,8 @@ from penstock.flow.plan import Emit, Late
 from penstock.flow.reading import Token, read, tokens_of
 from penstock.sql.aliases import outermost_aggregates, with_aliases, with_values
 from penstock.sql.clauses import Item, Select
-from penstock.sql.filling import cut_out, replaced
-from penstock.sql.known import Rows, fresh
-from penstock.sql.scope import Scope
+from penstock.sql.scope import Rows, Scope, name_like, unused_name
+from penstock.sql.substitute import cut_out, replaced
 from penstock.sql.text import Span, meaning, name_of, parts, unwrapped
 from penstock.sql.windows import WindowClause, window_column, window_in
 
@@ -63,7 +62,7 @@ class Groups:
         if not said.aggregates or read(said.text).columns & {*WINDOW_COLUMNS}:
             return self._of_groups(span, said, what)
         inside = with_values(span, what, said.text, {**said.aggregates, **said.keys})
-        own = name if name.lower() not in {column.lower() for column in self.columns} else fresh(name, self.columns)
+        own = name_like(name, self.columns)
         with span.declaring(what):
             self.aggregates[own] = check_aggregate(inside, self.source.columns, list(self.keys))
         return quoted(own)
@@ -83,7 +82,7 @@ class Groups:
         at = select.group_at or select.span
         trailing = select.trailing
         if not self.aggregates:
-            self.aggregates[fresh(ROW_COUNT, self.columns) if ROW_COUNT in self.columns else ROW_COUNT] = "count(*)"
+            self.aggregates[name_like(ROW_COUNT, self.columns)] = "count(*)"
         with select.span.text.at(at.at):
             if self.window is None:
                 return self.source.group_by(**self.keys).agg(**self.aggregates)
@@ -136,7 +135,7 @@ class Groups:
         for name, known in self.aggregates.items():
             if meaning(tokens_of(known)) == wanted:
                 return name
-        name = fresh("aggregate", self.columns)
+        name = unused_name("aggregate", self.columns)
         with span.declaring(what):
             self.aggregates[name] = check_aggregate(text, self.source.columns, list(self.keys))
         return name
@@ -190,7 +189,7 @@ def _free(name: str | None, text: str, groups: Groups) -> str:
     """The name of a key, or one like it where another key has it already."""
     taken = {column.lower() for column in groups.columns}
     if name is None or (name.lower() in taken and groups.keys.get(name) != text):
-        return fresh("group", groups.columns)
+        return unused_name("group", groups.columns)
     return name
 
 

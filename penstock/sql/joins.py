@@ -19,8 +19,7 @@ from penstock.log.ddl import type_ddl
 from penstock.sql.bounds import Bounds, Times, bounds_of, within_and_before
 from penstock.sql.clauses import JoinClause
 from penstock.sql.conditions import comparison, conjuncts, together
-from penstock.sql.known import Rows, fresh, scope_of
-from penstock.sql.scope import Part, Scope
+from penstock.sql.scope import Part, Rows, Scope, name_like, scope_of, unused_name
 from penstock.sql.text import Span, name_of
 
 _EQUAL_HINT = "say which columns are equal: ON a.id = b.id"
@@ -204,7 +203,7 @@ def _side(rows: Rows, scope: Scope, conditions: Sequence[Span], keys: Sequence[S
     for key in keys:
         name = scope.column(key, "on")
         if name is None:
-            name = fresh("key", (*taken, *computed))
+            name = unused_name("key", (*taken, *computed))
             computed[name] = scope.text(key, "on")
         names.append(name)
     return _Side(rows.with_columns(**computed) if computed else rows, tuple(names))
@@ -251,7 +250,7 @@ def _names(one: _Side, other: _Side, clause: JoinClause, alias: str | None) -> d
         names[name] = once.get(name, name)
         if name not in once and name.lower() in on_left:
             wanted = f"{(alias or '').lstrip('_') or 'right'}_{name}"
-            names[name] = wanted if wanted.lower() not in taken else fresh(wanted, taken)
+            names[name] = name_like(wanted, taken)
             taken.add(names[name].lower())
     return names
 

@@ -15,9 +15,9 @@ from penstock.flow.settings import AppSettings
 from penstock.log.ddl import closest
 from penstock.sql.create import create, setting
 from penstock.sql.declarations import Declarations
-from penstock.sql.known import Rows, complete
 from penstock.sql.queries import read_query
 from penstock.sql.reader import Reader
+from penstock.sql.scope import Rows, complete
 from penstock.sql.select import translated
 from penstock.sql.statements import statements, unknown
 from penstock.sql.text import Span, Text

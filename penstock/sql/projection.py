@@ -9,8 +9,7 @@ from penstock.flow.names import quoted, unquoted
 from penstock.flow.stream import Stream
 from penstock.sql.clauses import Item, Select
 from penstock.sql.groups import ROW_COUNT
-from penstock.sql.known import Rows, fresh
-from penstock.sql.scope import Scope
+from penstock.sql.scope import Rows, Scope, name_like
 from penstock.sql.text import Span, name_of
 
 
@@ -77,7 +76,7 @@ def distinct(select: Select, rows: Rows, outputs: Sequence[Output] | None, scope
     names = [output.name for output in outputs]
     with select.span.text.at(select.span.at):
         groups = rows.group_by(**{output.name: output.text for output in outputs})
-        return groups.agg(**{fresh(ROW_COUNT, names) if ROW_COUNT in names else ROW_COUNT: "count(*)"}).select(*names)
+        return groups.agg(**{name_like(ROW_COUNT, names): "count(*)"}).select(*names)
 
 
 def _within(select: Select) -> str | None:

@@ -9,10 +9,9 @@ from penstock.errors import DeclarationError
 from penstock.flow.reading import read
 from penstock.sql.clauses import Item, Query, Select, Trailing
 from penstock.sql.durations import read_duration
-from penstock.sql.reader import Reader
+from penstock.sql.reader import Reader, stops_expression, stops_items
 from penstock.sql.refused import CLAUSES, refuse_clause
 from penstock.sql.relations import read_from
-from penstock.sql.stops import stops_expression, stops_items
 from penstock.sql.text import Span, is_name, left_open, name_of, outermost, parts
 
 _ORDER = ("where", "group", "having", "qualify", "emit", "late", "keep", "within")

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from penstock.flow.plan import How
 from penstock.sql.clauses import AsOfClause, JoinClause, Query, Relation
-from penstock.sql.reader import Reader
+from penstock.sql.reader import Reader, stops_condition
 from penstock.sql.refused import CLAUSES
-from penstock.sql.stops import stops_condition
 from penstock.sql.text import Span, is_name, parts
 
 _HOWS: tuple[tuple[tuple[str, ...], How], ...] = (

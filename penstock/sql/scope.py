@@ -1,4 +1,4 @@
-"""Which column a name means: names of tables before a dot, and columns that a join had to rename.
+"""What a name means: the rows that a query can read, and columns, also those that a join had to rename.
 
 In the text of an expression, `o.amount` becomes the name that the column has among the joined rows. Nothing else in it
 is touched.
@@ -6,13 +6,15 @@ is touched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import DeclarationError
 from penstock.flow.conditions import columns_in
 from penstock.flow.names import quoted
 from penstock.flow.reading import Reading, read
+from penstock.flow.stream import Stream
+from penstock.flow.table import Table
 from penstock.log.ddl import closest
 from penstock.sql.clauses import is_plain
 from penstock.sql.refused import refuse_calls, refuse_subqueries
@@ -167,3 +169,64 @@ class Scope:
                 f"behind USING there is one '{one.column}', and not that of '{part.alias}' alone",
                 f"leave the table's name out; or join with ON, and both are there: ON ... = {part.alias}.{one.column}",
             )
+
+
+# -- what a query can read by name ------------------------------------------------------------------------------------
+
+Rows = Stream | Table
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rows with a rank that has no bound yet: the query around them must say up to which one they are kept."""
+
+    rank: str
+    span: Span
+    bounded: Callable[[int], Rows]
+
+
+Result = Stream | Table | Ranked
+Known = Mapping[str, Result]
+
+
+def named(name: str, known: Known, span: Span) -> Result:
+    """The rows of this name."""
+    if name not in known:
+        there = ", ".join(known) or "none"
+        raise span.refusal(
+            "from", f"there is no topic, table or view '{name}'; there are {there}", closest(name, list(known))
+        )
+    return known[name]
+
+
+def complete(result: Result) -> Rows:
+    """Rows without a rank that still needs its bound."""
+    if isinstance(result, Ranked):
+        raise result.span.refusal(
+            "select",
+            f"a rank needs a bound, and '{result.rank}' has none",
+            f"QUALIFY {result.rank} <= n here, or WHERE {result.rank} <= n in the query around it",
+        )
+    return result
+
+
+def scope_of(rows: Rows, alias: str | None) -> Scope:
+    """The scope of one table."""
+    columns = rows.columns
+    if columns is None:
+        return Scope((Part(alias, None),), None)
+    return Scope((Part(alias, {name: name for name in columns}),), tuple((name, name) for name in columns))
+
+
+def name_like(wanted: str, taken: Collection[str]) -> str:
+    """This name if it is not taken, else one that begins with it."""
+    return unused_name(wanted, taken) if wanted.lower() in {name.lower() for name in taken} else wanted
+
+
+def unused_name(base: str, taken: Collection[str]) -> str:
+    """A name like this one that is not taken: columns that begin with '_' are Penstock's own, so these do not."""
+    used = {name.lower() for name in taken}
+    number = 1
+    while f"{base}_{number}".lower() in used:
+        number += 1
+    return f"{base}_{number}"

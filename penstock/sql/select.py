@@ -12,11 +12,11 @@ from penstock.sql.clauses import Query, Select
 from penstock.sql.conditions import conjuncts, together
 from penstock.sql.groups import Groups, groups_of, has_aggregates
 from penstock.sql.joins import Joined
-from penstock.sql.known import Known, Ranked, Result, Rows, complete
 from penstock.sql.projection import Output, distinct, listed, projected
-from penstock.sql.ranking import Ranking, Resolved, bound_in, ranking_in, resolved, same_ranking
+from penstock.sql.scope import Known, Ranked, Result, Rows, complete
 from penstock.sql.sources import read_rows
 from penstock.sql.text import Span, name_of
+from penstock.sql.top import Ranking, Resolved, bound_in, ranking_in, resolved, same_ranking
 from penstock.sql.unions import united
 
 _HAVING = "a condition on an aggregate stands in HAVING"

@@ -10,9 +10,9 @@ from penstock.log.ddl import closest
 from penstock.sql.clauses import Query, Relation, Select, is_plain
 from penstock.sql.conditions import conjuncts
 from penstock.sql.joins import Joined, joined
-from penstock.sql.known import Known, Ranked, Result, Rows, complete, named, scope_of
-from penstock.sql.ranking import bound_in
+from penstock.sql.scope import Known, Ranked, Result, Rows, complete, named, scope_of
 from penstock.sql.text import Span, name_of, parts
+from penstock.sql.top import bound_in
 
 _WINDOWS = frozenset({"tumble", "hop", "session", "cumulate", "window"})
 _FUNCTIONS = ["changes", "latest"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 from penstock.flow.columns import column_of
 from penstock.flow.names import quoted
 from penstock.sql.clauses import Query
-from penstock.sql.known import Rows
 from penstock.sql.projection import Output, projected
+from penstock.sql.scope import Rows
 from penstock.sql.text import Span
 
 _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {

@@ -9,8 +9,7 @@ from penstock.flow.plan import Window
 from penstock.flow.windows import hopping, microseconds, session, sliding, tumbling
 from penstock.log.ddl import closest
 from penstock.sql.durations import duration
-from penstock.sql.known import Rows
-from penstock.sql.scope import Scope
+from penstock.sql.scope import Rows, Scope
 from penstock.sql.text import Span, closing, is_literal, literal, parts
 
 _FUNCTIONS = {

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from penstock import App, Stream, Table, hopping, session, sliding, tumbling
+from penstock.flow.describe_state import state_of
 from penstock.flow.explain import document, explain
-from penstock.flow.state import state_of
 
 
 def test_the_graph_is_printed_from_the_sources_to_the_views(app: App, orders: Stream) -> None:

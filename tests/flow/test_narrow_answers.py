@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock import App
 from penstock.flow import plan as flow
 from penstock.flow.names import quoted
-from penstock.flow.narrow import narrowed
 from penstock.flow.plan import Plan
+from penstock.flow.pushdown import narrowed
 
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
 NUMBERS = st.one_of(st.none(), st.integers(0, 3))

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.errors import DamagedError, DeclarationError, UnavailableError
 from penstock.log import Log, TopicSettings
-from penstock.log.plan import Staged
+from penstock.log.pending_write import Staged
 from penstock.log.recovery import Outcome
 from penstock.log.repair import carry_out, plan_repair
 from penstock.log.writer import PartitionWriter

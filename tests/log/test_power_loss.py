@@ -22,7 +22,7 @@ from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp, encode
 from penstock.log.hashing import hash_keys
 from penstock.log.manifest import load_manifest
 from penstock.log.partition import Partition, create_partition
-from penstock.log.plan import Appended, Request
+from penstock.log.pending_write import Appended, Request
 from penstock.log.reader import FrameReader, offset_at_time, read_batches
 from penstock.log.recovery import Outcome
 from penstock.log.retention import Retention

@@ -16,7 +16,7 @@ from penstock.errors import DamagedError
 from penstock.log.files import Disk
 from penstock.log.frame import Stamp, encode, parse_header, place
 from penstock.log.partition import Partition, create_partition
-from penstock.log.plan import Request
+from penstock.log.pending_write import Request
 from penstock.log.reader import FrameReader, read_batches
 from penstock.log.recovery import Outcome
 from penstock.log.segment import FIRST_FRAME

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import DataType
 
 from penstock.engine.build.graph import has_map
-from penstock.engine.build.registers import bits_of, estimate, rank_of, register_of
+from penstock.engine.build.hyperloglog import bits_of, estimate, rank_of, register_of
 from penstock.engine.build.sketches import gathering, joining
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.state.columns import COUNT

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.build.accumulated import accumulated_groups, accumulated_sessions
 from penstock.engine.build.accumulators import accumulated
-from penstock.engine.build.evaluated import evaluated_frames, evaluated_groups
 from penstock.engine.build.graph import Graph, check_key
-from penstock.engine.build.job import named, taken_apart
+from penstock.engine.build.grouping import analyse, named
+from penstock.engine.build.incremental import accumulated_groups, accumulated_sessions
+from penstock.engine.build.recompute import evaluated_frames, evaluated_groups
 from penstock.engine.operators.contract import WEIGHT
 from penstock.flow import plan as flow
 
 
 def aggregate(graph: Graph, rows: DataFrame, node: flow.Aggregate) -> DataFrame:
     """The changes of the groups' answers."""
-    job = taken_apart(graph, node)
+    job = analyse(graph, node)
     check_key(rows.select(*job.key_columns()), job.keys, f"{node.place}: group_by")
     window = node.windowing.window if node.windowing else None
     if isinstance(window, flow.Sliding):

@@ -8,7 +8,7 @@ from functools import partial, reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.build import aggregates, joins, lookups, rows, sources, tables
+from penstock.engine.build import aggregates, as_of, distinct, joins, latest, rows, sources, top
 from penstock.engine.build.fetch import fetch_for
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
@@ -69,7 +69,7 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
     if isinstance(node, flow.Topic):
         return sources.source(graph, node)
     if isinstance(node, flow.Changelog):
-        return tables.changelog(graph, sources.source(graph, node), node)
+        return latest.changelog(graph, sources.source(graph, node), node)
     if isinstance(node, flow.Union):
         met = [has_met_state(one) for one in node.inputs]
         return rows.union([_rows(graph, one) for one in node.inputs], met, graph.needs.columns[node])
@@ -77,8 +77,8 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
         return joins.join(graph, _rows(graph, node.left), _rows(graph, node.right), node)
     if isinstance(node, flow.AsOfJoin):
         right = node.right
-        table = _rows(graph, right) if node.as_of is None else lookups.history(graph, right, partial(_rows, graph))
-        return lookups.look_up(graph, _rows(graph, node.left), table, node)
+        table = _rows(graph, right) if node.as_of is None else as_of.history(graph, right, partial(_rows, graph))
+        return as_of.look_up(graph, _rows(graph, node.left), table, node)
     given = _rows(graph, node.input)
     match node:
         case flow.Where():
@@ -90,10 +90,10 @@ def _made(graph: Graph, node: flow.Node) -> DataFrame:
         case flow.Changes():
             return rows.changes(given, node, origin=node in graph.needs.origin)
         case flow.Distinct():
-            return tables.distinct(graph, given, node)
+            return distinct.distinct(graph, given, node)
         case flow.Latest():
-            return tables.latest(graph, given, node)
+            return latest.latest(graph, given, node)
         case flow.Top():
-            return tables.top(graph, given, node)
+            return top.top(graph, given, node)
         case flow.Aggregate():
             return aggregates.aggregate(graph, given, node)

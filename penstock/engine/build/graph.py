@@ -33,7 +33,7 @@ from penstock.engine.run.tasks import InArrow, assignment, paired, state_partiti
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
-from penstock.flow.timed import delayed_by, timed_inputs, timed_sources
+from penstock.flow.lateness import delayed_by, timed_inputs, timed_sources
 from penstock.units import NO_TIME
 
 ORIGIN = (PARTITION, OFFSET)
@@ -161,6 +161,11 @@ def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
 def clock_of(node: flow.Node) -> tuple[str, ...]:
     """The topics whose watermark is the time of a node: its own, or those of what it goes by."""
     return node.late.topics if isinstance(node, flow.Distinct) and node.late is not None else timed_sources(node)
+
+
+def retracts_input(node: flow.Node) -> bool:
+    """Whether rows that a node reads can be taken back."""
+    return any(given.shape.retracts for given in flow.inputs(node))
 
 
 def _given(changes: DataFrame) -> pa.Schema:

@@ -24,9 +24,9 @@ from penstock.engine.build.graph import (
     weight_of,
 )
 from penstock.engine.build.windows import moment
+from penstock.engine.operators.as_of import AGE, EVENT
 from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, PairOperator
 from penstock.engine.operators.join import Bounds, Join, Side
-from penstock.engine.operators.lookup import AGE, EVENT
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, Columns
 from penstock.engine.state.columns import COUNT, GONE
 from penstock.errors import DeclarationError

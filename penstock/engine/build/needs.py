@@ -10,7 +10,7 @@ from penstock.engine.build.fetch import Fetch
 from penstock.engine.build.graph import Needs, clock_of
 from penstock.flow import plan as flow
 from penstock.flow.expressions import columns_of
-from penstock.flow.timed import timed_upstream, window_end
+from penstock.flow.lateness import timed_upstream, window_end
 
 Columns = frozenset[str]
 # Names are compared without case, as Spark does.

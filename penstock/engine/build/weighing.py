@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from penstock.engine.operators.regroup import TIMES
+from penstock.engine.operators.group_rows import TIMES
 from penstock.flow.expressions import Call
 from penstock.flow.reading import tokens_of
 

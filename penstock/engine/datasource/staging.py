@@ -23,7 +23,7 @@ from penstock.errors import DamagedError, UnavailableError
 from penstock.log import Topic
 from penstock.log.files import Disk
 from penstock.log.frame import BadFrameError, Body, body_of, decode, encode, parse_header, place
-from penstock.log.plan import Request
+from penstock.log.pending_write import Request
 from penstock.log.writer import COALESCE_ROWS
 
 STAGING_DIRECTORY = "staging"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.operators.contract import DEADLINE, EVENTS, HASH, ROW_HASH, SECOND_HASH, keyed, run_schema
-from penstock.engine.operators.segments import segments
+from penstock.engine.operators.sorted_groups import segments
 from penstock.engine.state.arrangement import Adding
 from penstock.engine.state.columns import COUNT, ID, ORDER
 from penstock.engine.state.rows import Numbers, hashes, integers, picked, with_columns

@@ -26,7 +26,7 @@ from penstock.engine.operators.contract import (
     weighted,
 )
 from penstock.engine.operators.members import by_group, groups, missing
-from penstock.engine.operators.segments import running_maximum
+from penstock.engine.operators.sorted_groups import running_maximum
 from penstock.engine.operators.windows import END, START
 from penstock.engine.state.arrangement import Adding, Arrangement, Replacing
 from penstock.engine.state.columns import COUNT, GONE, ID, ORDER

@@ -11,7 +11,7 @@ from penstock.engine.resume.decide import Declared, Found, Offsets, Resume, deci
 from penstock.engine.resume.look import declared_by, find
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
-from penstock.flow.narrow import narrowed
+from penstock.flow.pushdown import narrowed
 from penstock.log import Log
 from penstock.log.identity import LOG_NAME
 

@@ -13,7 +13,7 @@ from penstock.engine.resume.decide import Declared, DeclaredSink, Found, TopicFo
 from penstock.flow import plan as flow
 from penstock.flow.code import digest
 from penstock.flow.fingerprint import fingerprint
-from penstock.flow.narrow import narrowed
+from penstock.flow.pushdown import narrowed
 from penstock.log import Log
 from penstock.paths import app_directory
 from penstock.targets import target_status

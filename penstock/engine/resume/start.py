@@ -27,7 +27,7 @@ from penstock.engine.run.check import check_built
 from penstock.engine.run.compiled import CompiledPlan, Home
 from penstock.engine.spark import session_for
 from penstock.flow import plan as flow
-from penstock.flow.narrow import narrowed
+from penstock.flow.pushdown import narrowed
 from penstock.flow.settings import AppSettings
 from penstock.log import Log
 from penstock.paths import app_directory

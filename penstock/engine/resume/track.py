@@ -18,7 +18,7 @@ from penstock.engine.plan.next_cut import Input, latest, together
 from penstock.engine.publish.accounts import account, meters
 from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
-from penstock.flow.timed import timed_sources
+from penstock.flow.lateness import timed_sources
 from penstock.log.ddl import to_ddl
 from penstock.log.schema import parse_schema
 from penstock.units import NO_TIME

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build.app import Built, build
 from penstock.engine.build.graph import Graph, StateOf
-from penstock.engine.build.suspects import (
+from penstock.engine.build.probes import (
     PLACE,
     find_failing,
     find_late,

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.engine.build.accumulators import accumulated
 from penstock.engine.build.sketches import UNIONS
+from penstock.flow.describe_state import SKETCHES
 from penstock.flow.expressions import Call, split_aggregates
-from penstock.flow.state import SKETCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, REVISION, ROW_HASH, SECOND_HASH
-from penstock.engine.operators.regroup import TIMES
+from penstock.engine.operators.group_rows import TIMES
 from penstock.engine.operators.replace import Replace
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.columns import COUNT

@@ -24,14 +24,14 @@ from penstock.engine.operators.contract import (
     Times,
     on_time,
 )
-from penstock.engine.operators.first import First
-from penstock.engine.operators.frames import Frames
-from penstock.engine.operators.newest import Newest
-from penstock.engine.operators.rank import Rank
-from penstock.engine.operators.regroup import Regroup
+from penstock.engine.operators.count_distinct import CountDistinct
+from penstock.engine.operators.distinct import Distinct
+from penstock.engine.operators.group_rows import GroupRows
+from penstock.engine.operators.latest import Latest
 from penstock.engine.operators.replace import Replace
+from penstock.engine.operators.row_windows import RowWindows
 from penstock.engine.operators.session import LAST, Sessions
-from penstock.engine.operators.weigh import Weigh
+from penstock.engine.operators.top import Top
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT
@@ -43,19 +43,19 @@ OPERATORS: dict[str, Operator] = {
     "accumulate": Accumulate("one", {"sum": "sum"}),
     "accumulate in windows": Accumulate("one", {"sum": "sum"}, WINDOW),
     "accumulate in closed windows": Accumulate("one", {"sum": "sum"}, WINDOW, final=True),
-    "weigh": Weigh("one"),
-    "regroup": Regroup("one", WINDOW),
-    "regroup closed windows": Regroup("one", WINDOW, final=True),
+    "weigh": CountDistinct("one"),
+    "regroup": GroupRows("one", WINDOW),
+    "regroup closed windows": GroupRows("one", WINDOW, final=True),
     "replace": Replace("one", WINDOW),
-    "newest": Newest("one"),
-    "rank": Rank("one", 2, (("sum", True),), ties=False, grows=False),
-    "rank with ties": Rank("one", 2, (("sum", True),), ties=True, grows=True),
-    "first": First("one", None, 0, (OFFSET,), grows=True),
-    "first of bursts": First("one", 3, 0, (OFFSET,), grows=False),
+    "newest": Latest("one"),
+    "rank": Top("one", 2, (("sum", True),), ties=False, grows=False),
+    "rank with ties": Top("one", 2, (("sum", True),), ties=True, grows=True),
+    "first": Distinct("one", None, 0, (OFFSET,), grows=True),
+    "first of bursts": Distinct("one", 3, 0, (OFFSET,), grows=False),
     "sessions": Sessions("one", {"sum": "sum"}, 10, 50),
     "ended sessions": Sessions("one", {"sum": "sum"}, 10, 50, final=True),
-    "sliding": Frames("one", "sliding", 10, 50),
-    "framed sessions": Frames("one", "session", 10, 50, final=True),
+    "sliding": RowWindows("one", "sliding", 10, 50),
+    "framed sessions": RowWindows("one", "session", 10, 50, final=True),
 }
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "boolean": (pa.bool_(), [True, None]),

@@ -18,7 +18,7 @@ from penstock.errors import UnavailableError
 from penstock.log import Topic
 from penstock.log.catalog import Catalog
 from penstock.log.partition import Partition
-from penstock.log.plan import Staged
+from penstock.log.pending_write import Staged
 from penstock.log.recovery import Outcome
 from penstock.log.tail import Tail
 from penstock.log.transaction import Transaction
