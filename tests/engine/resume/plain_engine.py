@@ -44,21 +44,21 @@ class PlainEngine(CompiledPlan):
     """An engine whose epochs are plain Python."""
 
     def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> CompiledPlan:
-        return PlainEngine(self._spark, plan, inputs, self._home)
+        return PlainEngine(self.session, plan, inputs, self.home)
 
     def built(self, *, small: bool = True) -> Built:
         states = {
             state_name(one): StateOf(state_name(one), one.node, tuple(sorted(source_names(one.node))))
-            for one in self._plan.outputs
+            for one in self.plan.outputs
         }
-        return Built(cast(Any, None), states, {one.name: SCHEMA for one in self._plan.outputs})
+        return Built(cast(Any, None), states, {one.name: SCHEMA for one in self.plan.outputs})
 
     def run(self, work: EpochInput) -> EpochResult:
         ran = EpochResult({}, {}, {}, {}, [], {}, {}, {})
         read = {name: self._ids(work, name) for name in self._sources}
         for name, ids in read.items():
             ran.source_counts[name] = {"in": len(ids), "dead": 0}
-        for output in self._plan.outputs:
+        for output in self.plan.outputs:
             ids = [one for name in sorted(source_names(output.node)) for one in read[name]]
             self._write(work, output, ids, ran)
         return ran
