@@ -164,12 +164,33 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a target that cannot take back writes the rows of a sink, such as a topic.
+
+    `id` distinguishes it from others, also from one of the same name that was dropped before. `is_empty`: nothing was
+    ever written there.
+    """
+
+    id: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """What a target has: the last epoch that was applied, and the versions of its tables, also of hidden ones."""
+    """What a target has: the last epoch that was applied, and more, depending on its powers.
+
+    Of a target that `KeepsTables`: the versions of its tables, also of hidden ones. Of one that `CannotTakeBack`: by
+    sink the destinations that exist. They are None for all other targets.
+    """
 
     epoch: int = 0
     tables: Mapping[str, str] = field(default_factory=dict)
     hidden: Mapping[str, str] = field(default_factory=dict)
+    destinations: Mapping[str, Destination] | None = None
+
+    @property
+    def can_take_back(self) -> bool:
+        return self.destinations is None
 
 
 class Target(Protocol):
@@ -177,7 +198,11 @@ class Target(Protocol):
 
     The instance that runs the app calls, from one thread at a time: `take_over` once, then `apply` for one epoch after
     the other, then `close`. A token is the number of an instance: each start of the app has a higher one. After an
-    UnavailableError the same call may be made again: whatever became of the first, nothing is applied twice.
+    UnavailableError the same call may be made again: whatever became of the first, nothing is applied twice. The loop
+    around epochs does so, hence a target need not be patient itself.
+
+    What only some targets can do is a power, a Protocol of its own below: `KeepsTables`, `CannotTakeBack`,
+    `LimitsEpochs`.
     """
 
     def take_over(self, app: str, token: int) -> int:
@@ -189,10 +214,11 @@ class Target(Protocol):
         """
 
     def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
-        """Apply the changes of an epoch, by table: all of them together with its number, or nothing.
+        """Apply the changes of an epoch, by sink: all of them together with its number, or nothing.
 
         True: they are applied, durably. False: this epoch or a later one was before, and nothing has changed; the
-        changes were not read. `show` names tables that were built hidden: readers see them from this epoch on.
+        changes were not read. `show` names sinks that are completely built: if their tables were built hidden, readers
+        see them from this epoch on.
 
         A table with a key: keys of rows with a negative weight go, then rows with a positive one take the place of the
         row of their key. A bag: as many rows as the weight says come or go; in between, but not at the end, there may
@@ -205,12 +231,14 @@ class Target(Protocol):
 
 @runtime_checkable
 class KeepsTables(Protocol):
-    """The power of a target that keeps answers as tables: they can be built hidden beside the old, and be taken away.
+    """The power of a target that keeps answers as tables: they can be built hidden beside the old, and be dropped.
 
-    All of it is called after `take_over`.
+    An answer that changes, or whose table is not where the app is, is built again from the log, hidden until it is
+    complete. All of it is called after `take_over`.
     """
 
-    def status(self) -> TargetStatus: ...
+    def status(self) -> TargetStatus:
+        """The last epoch that was applied, and the versions of all tables."""
 
     def declare(self, tables: Sequence[TargetTable], *, hidden: bool = False) -> None:
         """Make what is missing of these tables; those that are there as declared stay as they are.
@@ -226,3 +254,33 @@ class KeepsTables(Protocol):
     def realign(self, epoch: int) -> None:
         """Take `epoch` for the last one applied: for an app that went back, or was begun anew, and builds what it needs
         again."""
+
+
+@runtime_checkable
+class CannotTakeBack(Protocol):
+    """What a target is that cannot take back what it wrote: others may have read it.
+
+    A sink begins there with an empty destination. While its answer is built again, and says what was written before, it
+    is muted; if it says something else, the program is refused. All of it is called after `take_over`.
+    """
+
+    def prepare(self, sinks: Iterable[str]) -> None:
+        """Make the destinations of these sinks that are missing. Called once, before the first epoch."""
+
+    def last_epoch(self) -> int:
+        """The last epoch that was applied; 0 for none."""
+
+    def destinations(self) -> Mapping[str, Destination]:
+        """Where each sink that was prepared writes."""
+
+
+@runtime_checkable
+class LimitsEpochs(Protocol):
+    """What a target is that takes only so much in one epoch.
+
+    `apply` raises TooMuchError if it is given more, and has changed nothing. Such targets are given an epoch before
+    those without a limit, so that it can be planned again with fewer rows while nobody has seen anything of it.
+    """
+
+    def most_bytes(self) -> int:
+        """How much it takes in one epoch, in bytes of Arrow memory."""

@@ -29,6 +29,10 @@ class RowError(PenstockError):
     """Fix this input: a row or a batch does not fit its topic. Nothing of it was stored."""
 
 
+class TooMuchError(RowError):
+    """Give less at once: the rows of an epoch are more than a target can take in one step. Nothing was stored."""
+
+
 class RangeError(PenstockError):
     """Ask for something else: an offset is before what is kept or behind the end."""
 

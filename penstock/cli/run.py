@@ -137,6 +137,7 @@ def _document(done: Progress) -> dict[str, object]:
         "dead": done.dead,
         "building": done.building,
         "seconds": round(done.seconds, 4),
+        "targets": {name: {"rows": one.rows, "seconds": round(one.seconds, 4)} for name, one in done.targets.items()},
     }
 
 

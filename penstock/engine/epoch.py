@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.contracts import Changes, KeepsTables
+from penstock.contracts import Changes
 from penstock.engine.build.graph import StateOf
 from penstock.engine.ledger.garbage import Garbage
 from penstock.engine.ledger.records import Account, Commit, Dead, EpochChanges, EpochPlan, Times, ViewChangeFiles
@@ -39,8 +39,9 @@ from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
-from penstock.engine.publish.side_topics import SideTopics, dead_rows, dead_topic, late_rows, late_topic
-from penstock.engine.publish.topic_sinks import TooMuchError
+from penstock.engine.publish.measured import Measured, Published
+from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, dead_topic, late_rows, late_topic
+from penstock.engine.publish.targets import close_targets, drop_old_tables
 from penstock.engine.resume.app_state import AppState, has_arrived
 from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
 from penstock.engine.resume.start import start
@@ -49,7 +50,7 @@ from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, 
 from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
 from penstock.engine.run.lost import Losses
-from penstock.errors import FencedError, PenstockError, RowError, UnknownOutcomeError
+from penstock.errors import FencedError, PenstockError, RowError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, ReadPosition
@@ -57,6 +58,7 @@ from penstock.log.topic import Topic
 from penstock.units import NO_TIME
 
 _LOGGER = logging.getLogger(__name__)
+ChangesByName = Mapping[str, Iterable[Changes]]
 Clock = Callable[[], int]
 """Microseconds since 1970."""
 
@@ -69,7 +71,8 @@ def wall_clock() -> int:
 class Progress:
     """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
 
-    `building` says that outputs that changed are being built again; the others stand still meanwhile.
+    `building` says that outputs that changed are being built again; the others stand still meanwhile. `targets` is what
+    each target was given, by its name.
     """
 
     epoch: int
@@ -80,6 +83,7 @@ class Progress:
     dead: int
     building: bool
     seconds: float
+    targets: Mapping[str, Published]
 
 
 class Instance:
@@ -107,7 +111,6 @@ class Instance:
         self._clock = clock
         self._reached = reached
         self._app: AppState = start(plan, log, settings, spark, now=clock(), rebuild=rebuild, compiled=compiled)
-        self._sides = SideTopics(log, self._app.producer)
         self._garbage = Garbage(self._app.ledger, retention=settings.change_retention)
         self._losses = Losses()
         # What has run and could not be published or committed yet: it is not run again for that.
@@ -191,7 +194,7 @@ class Instance:
         self._reached("run")
         after = self._app.after(plan, track.after(work.cut, work.after, ran))  # checks that the accounts balance
         try:
-            self._publish(track, work, ran, after)  # 3
+            published = self._publish(track, work, ran, after)  # 3
         except TooMuchError:
             if not self._plan_smaller(track, work):
                 raise
@@ -201,7 +204,7 @@ class Instance:
         self._reached("commit")
         self._app, self._unpublished = after, None
         self._drop_old_tables()
-        return self._progress(work, track, ran, time.perf_counter() - began)
+        return self._progress(work, track, ran, published, time.perf_counter() - began)
 
     def _refuse_if_replaced(self) -> None:
         ledger = self._app.ledger
@@ -227,9 +230,7 @@ class Instance:
         if pending is None:
             return self._plan_next_epoch()
         assert isinstance(pending, EpochPlan)  # a restore was finished by the start
-        found = Found(
-            app.ledger.last_commit(), pending, app.sinks.last_epoch(), app.topics_found(), app.targets_found()
-        )
+        found = Found(app.ledger.last_commit(), pending, app.topics_found(), app.targets_found())
         backfill = None if app.backfill is None else app.versions_of(app.backfill)
         match decide_pending(found, app.versions_of(app.live), backfill, app.declared_sinks):
             case "run":
@@ -261,13 +262,13 @@ class Instance:
         return cut, times
 
     def _plan_smaller(self, track: Track, work: EpochInput) -> bool:
-        """Plan the epoch again with half of its rows, now and from now on: what it gives is more than sinks can take.
+        """Plan the epoch again with half of its rows, now and from now on: it gives more than a target can take.
 
         Nothing of it can be seen yet, but for rows set aside, and those are identified by where they come from. False:
-        it has only one.
+        it has only one, or another target has it already.
         """
         half = min(rows_in(work.cut), self._settings.max_rows) // 2
-        if not half:
+        if not half or self._app.published >= work.epoch:
             return False
         _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", track.plan.app, half)
         self._unpublished = None
@@ -364,28 +365,34 @@ class Instance:
 
     # -- 3 publish ----------------------------------------------------------------------------------------------------
 
-    def _publish(self, track: Track, work: EpochInput, ran: EpochResult, after: AppState) -> None:
+    def _publish(self, track: Track, work: EpochInput, ran: EpochResult, after: AppState) -> dict[str, Published]:
+        """Give each target its changes of the epoch; what they were given. A backfill that is complete is shown."""
+        built = track is self._app.backfill and after.backfill is None
+        published: dict[str, Published] = {}
         try:
-            self._sides.store(self._rows_set_aside(work, ran, track))
-            writing = [sink.name for sink in self._app.writing_sinks(track)]
-            self._app.sinks.apply(work.epoch, _changes(ran, writing))
-            built = track is self._app.backfill and after.backfill is None
-            for url, target in self._app.targets.items():
-                names = [sink.name for sink in track.plan.external_sinks if sink.url == url]
-                target.apply(work.epoch, _changes(ran, names), show=names if built else ())
+            for name, changes in self._changes_by_target(track, work, ran).items():
+                target = Measured(self._app.targets[name])
+                target.apply(work.epoch, changes, show=changes if built else ())
+                published[name] = target.last
         except (FencedError, FileNotFoundError):  # whoever has replaced us has also removed what we had staged
             if (token := self._app.ledger.token()) > self.token:
                 raise self._replaced(token) from None
             raise
+        return published
+
+    def _changes_by_target(self, track: Track, work: EpochInput, ran: EpochResult) -> dict[str, ChangesByName]:
+        """By target, in the order in which they are published: its sinks or side topics, with their changes."""
+        aside = self._rows_set_aside(work, ran, track)
+        return {
+            SIDE_TOPICS: {name: [as_added(rows)] for name, rows in aside.items() if rows.num_rows},
+            **{name: _staged_changes(ran, sinks) for name, sinks in self._app.sinks_to_publish(track).items()},
+        }
 
     def _drop_old_tables(self) -> None:
         """Once a commit says that nothing of the program before is needed, its tables go."""
         if self._old_tables_dropped or self._app.backfill is not None:
             return
-        wanted = {(sink.url, sink.name) for sink in self._app.whole.plan.external_sinks}
-        for url, target in self._app.targets.items():
-            if isinstance(target, KeepsTables):
-                target.drop([name for name in target.status().tables if (url, name) not in wanted])
+        drop_old_tables(self._app.whole.plan, self._app.targets)
         self._old_tables_dropped = True
 
     def _rows_set_aside(self, work: EpochInput, ran: EpochResult, track: Track) -> dict[str, pa.RecordBatch]:
@@ -444,7 +451,9 @@ class Instance:
         shown = sorted(ran.views) if after.backfill is None else []
         return EpochChanges(commit.epoch, commit.committed_at, reset=tuple(shown))
 
-    def _progress(self, work: EpochInput, track: Track, ran: EpochResult, seconds: float) -> Progress:
+    def _progress(
+        self, work: EpochInput, track: Track, ran: EpochResult, published: Mapping[str, Published], seconds: float
+    ) -> Progress:
         ends = {name: one.topic.ends() for name, one in track.inputs.items()}
         lag = sum(ends[name][number] - end for name in ends for number, end in work.cut.sources[name].ends.items())
         return Progress(
@@ -456,14 +465,14 @@ class Instance:
             sum(one["dead"] for one in ran.source_counts.values()),
             self._app.backfill is not None,
             seconds,
+            published,
         )
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of everything. What was committed stays."""
-        for target in self._app.targets.values():
-            target.close()
+        close_targets(self._app.targets)
 
     def __enter__(self) -> Instance:
         return self
@@ -472,7 +481,7 @@ class Instance:
         self.close()
 
 
-def _changes(ran: EpochResult, outputs: Iterable[str]) -> dict[str, Iterator[Changes]]:
+def _staged_changes(ran: EpochResult, outputs: Iterable[str]) -> ChangesByName:
     """The changes of some outputs, not read until they are wanted: where others have published them, they are gone."""
 
     def staged(name: str) -> Iterator[Changes]:

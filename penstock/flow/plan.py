@@ -384,6 +384,14 @@ class Sink:
     partitions: int
     place: Place = field(compare=False)
 
+    @property
+    def target(self) -> str:
+        return TOPICS
+
+    @property
+    def destination(self) -> str:
+        return self.topic
+
 
 @dataclass(frozen=True, slots=True)
 class ExternalSink:
@@ -394,8 +402,19 @@ class ExternalSink:
     url: str
     place: Place = field(compare=False)
 
+    @property
+    def target(self) -> str:
+        return self.url
 
-Output = View | Sink | ExternalSink
+    @property
+    def destination(self) -> str:
+        return self.url
+
+
+AnySink = Sink | ExternalSink
+Output = View | AnySink
+TOPICS = "topics"
+"""The name of the target that writes topics of the log. The others are named by their URLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +436,14 @@ class Plan:
     @property
     def external_sinks(self) -> tuple[ExternalSink, ...]:
         return tuple(one for one in self.outputs if isinstance(one, ExternalSink))
+
+    @property
+    def all_sinks(self) -> tuple[AnySink, ...]:
+        return tuple(output for output in self.outputs if not isinstance(output, View))
+
+    def sinks_to(self, target: str) -> tuple[AnySink, ...]:
+        """The sinks that a target writes."""
+        return tuple(sink for sink in self.all_sinks if sink.target == target)
 
 
 def inputs(node: Node) -> tuple[Node, ...]:

@@ -77,6 +77,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
         (2, 2, 0, False),
     ]
     assert documents[1]["watermark"].startswith("2024-05-01")
+    assert documents[1]["targets"]["side topics"]["rows"] == 0
     rebuilt = run("run", str(shop), "--once", "--json", "--rebuild", "--log", str(folder))
     documents = [json.loads(line) for line in rebuilt.stdout.splitlines()]
     assert [(one["epoch"], one["rows"], one["building"]) for one in documents] == [(3, 10, True), (4, 2, False)]

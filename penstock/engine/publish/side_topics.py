@@ -1,4 +1,5 @@
-"""What does not get into a view is kept beside it: dead rows in `<app>.dead`, late ones in `<topic>.late`.
+"""What does not get into a view is kept beside it, in a target of its own: dead rows in `<app>.dead`, late ones in
+`<topic>.late`.
 
 A row is there once, however often it is read: after a crash, by views that are built again, after a restore. What is
 there already is told by the offsets the rows had, and an instance that was replaced is refused by the log.
@@ -6,7 +7,7 @@ there already is told by the offsets the rows had, and an instance that was repl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock.contracts import Changes
 from penstock.engine.build.sources import DEAD_SCHEMA
+from penstock.engine.publish.topics import check_token
 from penstock.engine.run.compiled import staged_batches
 from penstock.log import Log, Topic
 from penstock.log.producer import Producer
@@ -47,6 +50,8 @@ _Reach = dict[tuple[object, ...], int]
 """For each origin an offset."""
 
 Offsets = Mapping[int, Sequence[int]]
+SIDE_TOPICS = "side topics"
+"""The name of the target."""
 
 
 def dead_topic(app: str) -> str:
@@ -58,7 +63,11 @@ def late_topic(topic: str) -> str:
 
 
 class SideTopics:
-    """The side topics of a running instance."""
+    """A `Target`: the side topics of a running instance, by their names. Its producer is that of the app's tokens.
+
+    It recognises rows, not epochs: an epoch may be planned again after its rows were stored here, as nobody counts them
+    as seen. So it has no last epoch, and every row of every epoch is looked for.
+    """
 
     def __init__(self, log: Log, producer: Producer) -> None:
         self._log = log
@@ -66,12 +75,30 @@ class SideTopics:
         # The last offset of each origin that a side topic has: rows behind it are surely new.
         self._last: dict[str, _Reach] = {}
 
-    def store(self, rows: Mapping[str, pa.RecordBatch]) -> None:
-        """Append rows to their topics, which are made when they are first needed: all of them, or nothing."""
+    def take_over(self, app: str, token: int) -> int:
+        """Be the instance that writes: whoever has opened the producer is. Always 0: epochs are not counted here."""
+        check_token(self._producer, app, token)
+        with self._producer.current():
+            return 0
+
+    def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
+        """Append the rows of an epoch that are not there yet; False if all are. There is nothing to show."""
+        batches = {name: [part.rows for part in parts] for name, parts in changes.items()}
+        return self.store({name: _together(parts, parts[0].schema) for name, parts in batches.items() if parts})
+
+    def close(self) -> None:
+        """Nothing is open here: the producer and the topics are closed with the log."""
+
+    def store(self, rows: Mapping[str, pa.RecordBatch]) -> bool:
+        """Append rows to their topics, which are made when they are first needed: all of them, or nothing.
+
+        False: there are none that are not there yet.
+        """
         new = {name: self._new(name, batch) for name, batch in sorted(rows.items()) if batch.num_rows}
         filled = {name: batch for name, batch in new.items() if batch.num_rows}
         if not filled:
-            return
+            with self._producer.current():  # a replaced instance is refused, also when it repeats itself
+                return False
         last = {name: self._last.pop(name, {}) for name in filled}  # if it fails, what is there is read again
         with self._log.transaction(self._producer) as transaction:
             for name, batch in filled.items():
@@ -79,6 +106,7 @@ class SideTopics:
         for name, batch in filled.items():
             reached = _reach(_place(batch.schema), pa.table(batch), "max")
             self._last[name] = last[name] | {one: max(end, last[name].get(one, end)) for one, end in reached.items()}
+        return True
 
     def _new(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not there yet."""
@@ -134,6 +162,11 @@ def late_rows(topic: Topic, offsets: Offsets, *, late_for: str, watermark: int) 
             ]
             batches.append(pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema))
     return _together(batches, schema)
+
+
+def as_added(rows: pa.RecordBatch) -> Changes:
+    """Rows as the changes that add them."""
+    return Changes(rows, pa.array(np.ones(rows.num_rows), pa.int64()))
 
 
 def _together(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.contracts import KeepsTables, Target, TargetStatus
+from penstock.contracts import TargetStatus
 from penstock.engine.ledger.ledger import Ledger
-from penstock.engine.ledger.records import BackfillRecord, Commit, EpochPlan, ReplacedOutputs, TrackName, Versions
+from penstock.engine.ledger.records import (
+    BackfillRecord,
+    Commit,
+    EpochPlan,
+    ReplacedOutputs,
+    SinkRecord,
+    TrackName,
+    Versions,
+)
 from penstock.engine.plan.cut import Cut
-from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.publish.targets import Targets, statuses
 from penstock.engine.resume.decide import DeclaredSink, Offsets, TopicFound, Written
 from penstock.engine.resume.track import Track
-from penstock.flow import plan as flow
 from penstock.log.producer import Producer
 
 NOTHING_REPLACED = ReplacedOutputs()
@@ -24,9 +31,8 @@ class AppState:
 
     ledger: Ledger
     producer: Producer
-    sinks: TopicSinks
-    targets: Mapping[str, Target]  # by their URLs
-    declared_sinks: Mapping[str, DeclaredSink]
+    targets: Targets
+    declared_sinks: Mapping[str, DeclaredSink]  # those that cannot take back what they wrote
     whole: Track  # what the app is when nothing is being built; its cut and states count only then
     live: Track
     backfill: Track | None
@@ -34,7 +40,7 @@ class AppState:
     versions: Versions
     origins: Mapping[str, Offsets]
     epoch: int  # the last that is committed
-    muted: frozenset[str] = frozenset()  # sinks that are built without writing: their topics have everything
+    muted: frozenset[str] = frozenset()  # sinks that are built without writing: they have written everything before
     written: Written = field(default_factory=dict)  # sinks that have everything, beside those of the live track
 
     @property
@@ -50,22 +56,34 @@ class AppState:
         return {output.name: self.versions[output.name] for output in track.plan.outputs}
 
     def topics_of(self, track: Track) -> Mapping[str, str]:
-        """The ids of the topics that the sinks of a track write."""
-        ids = {sink.name: self.declared_sinks[sink.name].record.topic for sink in track.plan.sinks}
+        """The ids of the topics that the sinks of a track write, and of what else cannot be taken back."""
+        ids = {name: record.topic for name, record in self._records(track).items()}
         return {name: id_ for name, id_ in ids.items() if id_ is not None}
 
-    def writing_sinks(self, track: Track) -> list[flow.Sink]:
-        """The sinks of a track that write what it gives."""
+    def sinks_to_publish(self, track: Track) -> dict[str, list[str]]:
+        """By target, in the order in which they are published: the sinks of a track that write what it gives.
+
+        A target of which other sinks of the app write is there too: it counts the epoch.
+        """
         muted = self.muted if track is self.backfill else frozenset()
-        return [sink for sink in track.plan.sinks if sink.name not in muted]
+        return {
+            name: [sink.name for sink in track.plan.sinks_to(name) if sink.name not in muted]
+            for name in self.targets
+            if self.whole.plan.sinks_to(name)
+        }
 
     @property
     def published(self) -> int:
-        """The last epoch of which sinks and targets have anything."""
-        return max(self.sinks.last_epoch(), *(one.epoch for one in self.targets_found().values()), 0)
+        """The last epoch of which targets have anything that counts as seen."""
+        return max((status.epoch for status in self.targets_found().values()), default=0)
 
     def targets_found(self) -> dict[str, TargetStatus]:
-        return {url: one.status() for url, one in self.targets.items() if isinstance(one, KeepsTables)}
+        return statuses(self.targets)
+
+    def _records(self, track: Track) -> dict[str, SinkRecord]:
+        """Of the sinks of a track that cannot take back what they wrote."""
+        declared = self.declared_sinks
+        return {sink.name: declared[sink.name].record for sink in track.plan.all_sinks if sink.name in declared}
 
     def topics_found(self) -> dict[str, TopicFound]:
         """The topics that the app reads, as they are now."""
@@ -104,7 +122,6 @@ class AppState:
         if self.backfill is not None:
             record = self.backfill.to_record(self.versions)
             backfill = BackfillRecord(record, self.topics_of(self.backfill), tuple(sorted(self.muted)))
-        records = {sink.name: self.declared_sinks[sink.name].record for sink in self.live.plan.sinks}
         return Commit(
             self.epoch,
             self.token,
@@ -112,7 +129,7 @@ class AppState:
             self.live.to_record(self.versions),
             backfill,
             self.replaced,
-            {**self.written, **records},
+            {**self.written, **self._records(self.live)},
             self.origins,
         )
 

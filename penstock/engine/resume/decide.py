@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from penstock.contracts import TargetStatus
+from penstock.contracts import Destination, TargetStatus
 from penstock.engine.ledger.records import (
     BackfillRecord,
     Commit,
@@ -39,11 +39,16 @@ Action = Literal["none", "run", "finish", "replan", "use up", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSink:
-    """A sink as declared: where, the topic it names, and what is to be recorded of it."""
+    """A sink whose target cannot take back what it wrote, as declared, and what is to be recorded of it.
+
+    `destination` and `empty_hint` are for errors: what it writes, and what to do if there is something in it.
+    """
 
     name: str
     place: str
-    topic: str
+    target: str
+    destination: str
+    empty_hint: str
     record: SinkRecord
 
 
@@ -51,7 +56,7 @@ class DeclaredSink:
 class Declared:
     """What a program declares: the fingerprints of its outputs, the topics that each of them reads, and its sinks.
 
-    `external` are the sinks that are no topics, with the URLs of their targets.
+    `sinks` are those whose target cannot take back what it wrote. `tables` are those whose target can, with its name.
     """
 
     app: str
@@ -59,7 +64,7 @@ class Declared:
     reads: Mapping[str, frozenset[str]]
     sinks: Mapping[str, DeclaredSink] = field(default_factory=dict)
     rebuild: bool = False
-    external: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +75,17 @@ class TopicFound:
     starts: Offsets
     ends: Offsets
 
-    @property
-    def has_had_rows(self) -> bool:
-        return any(self.ends.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is there: the last commit, a plan without a commit, the last epoch that sinks have written, the topics.
+    """What is there: the last commit, a plan without a commit, the topics, and what targets have, by their names.
 
     `missing` are topics that the program reads and that are not there: the start makes them, as new topics.
-    `targets` are those outside of the log, by their URLs. `forgotten`: the log has kept nothing for the last commit, so
-    deletes that it has not read may be gone.
+    `forgotten`: the log has kept nothing for the last commit, so deletes that it has not read may be gone.
     """
 
     last: Commit | None
     pending: EpochPlan | None = None
-    sinks_epoch: int = 0
     topics: Mapping[str, TopicFound] = field(default_factory=dict)
     targets: Mapping[str, TargetStatus] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
@@ -98,13 +97,21 @@ class Found:
         pending = self.pending
         if pending is None:
             return None
-        applied = any(target.epoch == pending.epoch for target in self.targets.values())
-        return pending if applied or self.sinks_epoch >= pending.epoch else None
+        written = any(not target.can_take_back and target.epoch >= pending.epoch for target in self.targets.values())
+        return pending if written or self.is_in_tables(pending.epoch) else None
 
-    def is_current(self, url: str) -> bool:
+    def is_in_tables(self, epoch: int) -> bool:
+        """Whether tables have an epoch. A target that has a later one is of another time, and tells nothing of it."""
+        return any(target.can_take_back and target.epoch == epoch for target in self.targets.values())
+
+    def is_current(self, target: str) -> bool:
         """Whether a target is where the app is: at the last commit, or at the epoch after it that was published."""
         epochs = {0 if self.last is None else self.last.epoch, *([self.seen.epoch] if self.seen else [])}
-        return self.targets.get(url, TargetStatus()).epoch in epochs
+        return self.targets.get(target, TargetStatus()).epoch in epochs
+
+    def destination(self, sink: DeclaredSink) -> Destination | None:
+        """Where a sink writes, if that is there."""
+        return (self.targets.get(sink.target, TargetStatus()).destinations or {}).get(sink.name)
 
     def is_replaced(self, topic: str, id_: str) -> bool:
         """Whether a topic that had this id was dropped, and perhaps created again."""
@@ -148,7 +155,7 @@ def decide(declared: Declared, found: Found) -> Resume:
        is not where the app is: it was lost, is an older copy, or the app went back.
     2. Those that say the same are kept; the others are built from the beginning of the log. A backfill that an earlier
        start began is continued if it is about the same outputs and topics.
-    3. A sink whose topic has everything already is muted while it is built.
+    3. A sink that cannot take back what it wrote, and has written everything already, is muted while it is built.
     4. A plan without a commit is run, finished, planned again or passed over.
     5. Whatever would lose or double rows is refused.
     """
@@ -157,7 +164,7 @@ def decide(declared: Declared, found: Found) -> Resume:
         return _decide_first(declared, found, origins)
     last = found.last
     known, written = known_outputs(last, found.seen)  # 1
-    if found.forgotten and declared.rebuild:  # no topic of a sink has everything for certain
+    if found.forgotten and declared.rebuild:  # no sink has written everything for certain
         written = {}
     known = {name: one for name, one in known.items() if _has_table(declared, found, name, one)}
     kept = {} if declared.rebuild else _unchanged(declared, known)
@@ -193,9 +200,9 @@ def _decide_first(declared: Declared, found: Found, origins: Mapping[str, Offset
     """The decision for an app of which no epoch is committed yet: there is nothing that a backfill could wait for."""
     versions = {name: version(one, 0) for name, one in declared.fingerprints.items()}
     action = decide_pending(found, versions, None, declared.sinks)
-    refused = None
-    if action != "run":
-        refused = _refuse_used_topics(declared.sinks.values(), found)
+    refused = _refuse_later_epochs(declared, found)
+    if refused is None and action != "run":
+        refused = _refuse_used_destinations(declared.sinks.values(), found)
     return Resume(True, versions, {}, new=tuple(versions), action=action, origins=origins, refused=refused)
 
 
@@ -229,8 +236,7 @@ def backfill_after_skip(found: Found) -> BackfillRecord | None:
     if backfill is None or skipped is None:
         return backfill
     shared = set(backfill.topics.values()) & set(skipped.topics.values())
-    applied = any(target.epoch == skipped.epoch for target in found.targets.values())
-    return None if shared or applied else backfill
+    return None if shared or found.is_in_tables(skipped.epoch) else backfill
 
 
 def can_run(
@@ -284,12 +290,12 @@ def fingerprint_of(version_: str) -> str:
 
 
 def _has_table(declared: Declared, found: Found, name: str, version_: str) -> bool:
-    """Whether an output is none that an outside target keeps, or the target has its table and is where the app is."""
-    url = declared.external.get(name)
-    if url is None:
+    """Whether an output needs no table of a target, or the target has its table and is where the app is."""
+    target = declared.tables.get(name)
+    if target is None:
         return True
-    status = found.targets.get(url, TargetStatus())
-    return found.is_current(url) and version_ in (status.tables.get(name), status.hidden.get(name))
+    status = found.targets.get(target, TargetStatus())
+    return found.is_current(target) and version_ in (status.tables.get(name), status.hidden.get(name))
 
 
 def _unchanged(declared: Declared, known: Versions) -> dict[str, str]:
@@ -339,10 +345,10 @@ def _refusal(declared: Declared, found: Found, resume: Resume) -> DeclarationErr
     begins = not resume.continues and not (resume.action == "run" and found.seen and found.seen.track == "backfill")
     if resume.backfill and not resume.continues:
         refusals.append(_refuse_lost_rows(declared, found, resume))
-    refusals.append(_refuse_dropped_topics(declared, found, resume))
+    refusals.append(_refuse_dropped_destinations(declared, found, resume))
     if begins:
         built = [sink for name, sink in declared.sinks.items() if name in resume.backfill and name not in resume.muted]
-        refusals.append(_refuse_used_topics(built, found))
+        refusals.append(_refuse_used_destinations(built, found))
     return next((refusal for refusal in refusals if refusal is not None), None)
 
 
@@ -382,27 +388,41 @@ def _refuse_lost_rows(declared: Declared, found: Found, resume: Resume) -> Decla
     return None
 
 
-def _refuse_dropped_topics(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
+def _refuse_dropped_destinations(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
     for name in resume.kept:
         sink = declared.sinks.get(name)
         if sink is None:
             continue
-        topic = found.topics.get(sink.topic)
-        if topic is None or topic.id != resume.written[name].topic:
+        destination = found.destination(sink)
+        if destination is None or destination.id != resume.written[name].topic:
             return DeclarationError(
-                f"{sink.place}: sink '{sink.name}': topic '{sink.topic}', which it has written, was dropped",
+                f"{sink.place}: sink '{sink.name}': {sink.destination}, which it has written, was dropped",
                 hint="have it written again from the beginning: penstock run --rebuild",
             )
     return None
 
 
-def _refuse_used_topics(sinks: Collection[DeclaredSink], found: Found) -> DeclarationError | None:
-    """A sink begins with an empty topic, so that the topic is the answer and nothing else."""
-    for sink in sinks:
-        topic = found.topics.get(sink.topic)
-        if topic is not None and topic.has_had_rows:
+def _refuse_later_epochs(declared: Declared, found: Found) -> DeclarationError | None:
+    """A new app counts from 1 again: a target that cannot take back would take its epochs for those it has."""
+    planned = 0 if found.pending is None else found.pending.epoch
+    for sink in declared.sinks.values():
+        status = found.targets.get(sink.target, TargetStatus())
+        if status.epoch > planned:
             return DeclarationError(
-                f"{sink.place}: sink '{sink.name}': it is new or has changed, and topic '{sink.topic}' has rows",
-                hint=f"name another topic, or have it written again: penstock topic drop {sink.topic}",
+                f"{sink.place}: sink '{sink.name}': {sink.destination} has epoch {status.epoch} of an app "
+                f"'{declared.app}' that was begun before this one",
+                hint=sink.empty_hint,
+            )
+    return None
+
+
+def _refuse_used_destinations(sinks: Collection[DeclaredSink], found: Found) -> DeclarationError | None:
+    """A sink that cannot take back begins with an empty topic, so that the topic is the answer and nothing else."""
+    for sink in sinks:
+        destination = found.destination(sink)
+        if destination is not None and not destination.is_empty:
+            return DeclarationError(
+                f"{sink.place}: sink '{sink.name}': it is new or has changed, and {sink.destination} has rows",
+                hint=sink.empty_hint,
             )
     return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from penstock.contracts import Destination, TargetStatus
 from penstock.engine.ledger.ledger import APP_NAME, Ledger
 from penstock.engine.ledger.records import Commit, EpochPlan, RestorePlan, SinkRecord
 from penstock.engine.ledger.savepoints import load_savepoint
 from penstock.engine.ledger.upgrade import is_old_folder, read_old_commit
-from penstock.engine.publish.sink_topics import sinks_producer
+from penstock.engine.publish.topics import existing_destinations, sinks_producer
 from penstock.engine.resume.decide import Declared, DeclaredSink, Found, TopicFound
 from penstock.flow import plan as flow
 from penstock.flow.code import digest
@@ -21,14 +23,18 @@ from penstock.targets import target_status
 
 def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared:
     """What a program declares. Sinks are recorded as they were written down, before anything was narrowed."""
-    narrow = narrowed(plan)
+    narrow, targets = narrowed(plan), find_targets(log, plan)
     return Declared(
         plan.app,
         {output.name: _fingerprint(output) for output in narrow.outputs},
         {output.name: frozenset(source_names(output.node)) for output in narrow.outputs},
-        {sink.name: _declared_sink(log, sink) for sink in plan.sinks},
+        {
+            sink.name: _declared_sink(log, sink, destinations)
+            for sink in plan.all_sinks
+            if (destinations := targets[sink.target].destinations) is not None
+        },
         rebuild,
-        {sink.name: sink.url for sink in plan.external_sinks},
+        {sink.name: sink.target for sink in plan.all_sinks if targets[sink.target].can_take_back},
     )
 
 
@@ -36,7 +42,7 @@ def find(log: Log, plan: flow.Plan) -> Found:
     """What is there of an app, before it is started."""
     directory = app_directory(log.path, plan.app)
     topics = find_topics(log, plan)
-    targets = {sink.url: target_status(sink.url, plan.app) for sink in plan.external_sinks}
+    targets = find_targets(log, plan)
     there = Found(None, topics=topics, targets=targets, missing=_topics_read(plan) - topics.keys())
     if not (directory / APP_NAME).exists():
         return there
@@ -45,13 +51,20 @@ def find(log: Log, plan: flow.Plan) -> Found:
     ledger = Ledger(directory)
     last, pending = _last_epochs(ledger)
     restores = isinstance(ledger.pending_plan(), RestorePlan)
+    written = replace(targets[flow.TOPICS], epoch=max(0, log.last_transaction(sinks_producer(ledger))))
     return replace(
         there,
         last=last,
         pending=pending,
-        sinks_epoch=max(0, log.last_transaction(sinks_producer(ledger))),
+        targets={**targets, flow.TOPICS: written},
         forgotten=ledger.is_forgotten() and not restores,
     )
+
+
+def find_targets(log: Log, plan: flow.Plan) -> dict[str, TargetStatus]:
+    """What targets have of an app, without taking them over; of topics not which epochs they have."""
+    outside = {sink.url: target_status(sink.url, plan.app) for sink in plan.external_sinks}
+    return {flow.TOPICS: TargetStatus(destinations=existing_destinations(log, plan)), **outside}
 
 
 def find_topics(log: Log, plan: flow.Plan) -> dict[str, TopicFound]:
@@ -86,14 +99,16 @@ def _fingerprint(output: flow.Output) -> str:
     said = fingerprint(output.node)
     if isinstance(output, flow.View):
         return said
-    return digest(f"{output.topic if isinstance(output, flow.Sink) else output.url} {said}")
+    return digest(f"{output.destination} {said}")
 
 
-def _declared_sink(log: Log, sink: flow.Sink) -> DeclaredSink:
+def _declared_sink(log: Log, sink: flow.AnySink, destinations: Mapping[str, Destination]) -> DeclaredSink:
     """What it says is as it was declared: other views may change how its answer is worked out, and not the answer."""
-    known = set(log.topics())
-    ids = {name: log.topic(name).description.id for name in {*source_names(sink.node), sink.topic} & known}
-    inputs = {name: ids.get(name) for name in sorted(source_names(sink.node))}
-    return DeclaredSink(
-        sink.name, str(sink.place), sink.topic, SinkRecord(ids.get(sink.topic), fingerprint(sink.node), inputs)
-    )
+    known, destination = set(log.topics()), destinations.get(sink.name)
+    inputs = {name: log.topic(name).description.id if name in known else None for name in source_names(sink.node)}
+    record = SinkRecord(destination.id if destination else None, fingerprint(sink.node), dict(sorted(inputs.items())))
+    what, hint = f"target '{sink.destination}'", "name another target, or empty this one"
+    if sink.target == flow.TOPICS:
+        what = f"topic '{sink.destination}'"
+        hint = f"name another topic, or have it written again: penstock topic drop {sink.destination}"
+    return DeclaredSink(sink.name, str(sink.place), sink.target, what, hint, record)

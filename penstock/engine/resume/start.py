@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from penstock.contracts import KeepsTables
 from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger, stored_state_partitions
 from penstock.engine.ledger.records import Commit, EpochChanges, ReplacedOutputs, TrackRecord
 from penstock.engine.ledger.registration import Registration
@@ -15,9 +16,8 @@ from penstock.engine.ledger.upgrade import is_old_folder, upgrade_folder
 from penstock.engine.plan.cut import SourceCut
 from penstock.engine.plan.inputs import open_inputs
 from penstock.engine.plan.next_cut import Input, first_cut, topics_in
-from penstock.engine.publish.external import Targets, declare_tables, take_over_targets
-from penstock.engine.publish.sink_topics import check_columns, open_sinks, sinks_producer
-from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.publish.targets import Targets, declare_tables, take_over_targets
+from penstock.engine.publish.topics import check_columns
 from penstock.engine.resume.app_state import NOTHING_REPLACED, AppState
 from penstock.engine.resume.decide import Found, Resume, backfill_after_skip, decide
 from penstock.engine.resume.forecast import forecast_on
@@ -74,9 +74,7 @@ def start(
     ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=now)
     ledger.take_over(producer.epoch)
     inputs |= open_inputs(log, plan)
-    topics = open_sinks(log, plan, engine.built().outputs)
-    sinks = TopicSinks(log, sinks_producer(ledger), topics)
-    targets = take_over_targets(plan, producer.epoch)
+    targets = take_over_targets(log, ledger, producer, plan, engine.built().outputs)
     Savepoints(ledger, Registration(log, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
     resume = _decide_start(log, declared, ledger, targets, producer.epoch, rebuild=rebuild)  # 4
     declare_tables(plan, engine.built().outputs, targets, find(log, declared), resume)
@@ -84,7 +82,6 @@ def start(
     app = AppState(
         ledger,
         producer,
-        sinks,
         targets,
         declared_by(log, declared).sinks,
         whole=whole,
@@ -119,7 +116,8 @@ def _skip_epoch(ledger: Ledger, targets: Targets, token: int, found: Found) -> N
     assert last is not None
     skipped = replace(last, epoch=last.epoch + 1, token=token, backfill=backfill_after_skip(found), restored_from=None)
     for target in targets.values():
-        target.apply(skipped.epoch, {})
+        if isinstance(target, KeepsTables):  # which are where the app is, or are built again
+            target.apply(skipped.epoch, {})
     if found.forgotten:  # it does not read anything, so the app is as it was
         ledger.forget(epoch=skipped.epoch)
     ledger.commit(skipped, EpochChanges(skipped.epoch, skipped.committed_at))

@@ -1,4 +1,4 @@
-"""SQLite as a target keeps the contract, and what it adds to it."""
+"""What SQLite as a target adds to the contract, which tests/targets/test_contract.py is about."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from penstock.contracts import Changes, TargetTable
 from penstock.derive.sqlite.target import SqliteTarget
 from penstock.errors import DamagedError, DeclarationError, FencedError, RowError
-from tests.derive.sqlite.changes import Row, added, changes, removed, view
-from tests.derive.sqlite.contract import SEEN, TOTALS, Rows, TableTargetContract
 from tests.derive.sqlite.reading import query
+from tests.targets.changes import Row, added, changes, removed, view
+from tests.targets.worlds import SEEN, TOTALS, Rows
 
 
 def rows_of(path: Path, sql: str) -> Rows:
@@ -31,27 +31,33 @@ def rows_of(path: Path, sql: str) -> Rows:
         return sorted(answer, key=repr)
 
 
-class TestContract(TableTargetContract):
-    @pytest.fixture(autouse=True)
-    def _place(self, path: Path) -> None:
-        self.path = path
-
-    def open(self) -> SqliteTarget:
-        return SqliteTarget(self.path)
-
-    def rows(self, name: str) -> Rows:
-        return rows_of(self.path, f"select * from {name}")
-
-    def epoch(self) -> int:
-        with query(self.path, "select 1") as answer:
-            return answer.epoch
-
-
 @pytest.fixture
 def store(path: Path) -> Iterator[SqliteTarget]:
     with SqliteTarget(path) as opened:
         opened.take_over("shop", 1)
         yield opened
+
+
+# -- what its users see -----------------------------------------------------------------------------------------------
+
+
+def test_readers_see_the_epoch_and_a_replaced_instance_is_told_by_whom(store: SqliteTarget, path: Path) -> None:
+    store.declare([SEEN])
+    for epoch in (1, 2):
+        store.apply(epoch, {})
+        with query(path, "select 1") as answer:
+            assert answer.epoch == epoch
+    with SqliteTarget(path) as other:
+        other.take_over("shop", 4)
+        with pytest.raises(FencedError, match="app 'shop': instance 1 was replaced by instance 4"):
+            store.apply(3, {})
+
+
+def test_a_table_that_is_not_declared_is_refused_with_the_name_that_was_meant(store: SqliteTarget) -> None:
+    store.declare([SEEN])
+    with pytest.raises(DeclarationError, match="view 'sen'") as refused:
+        store.apply(1, {"sen": added(SEEN, {"id": 1})})
+    assert refused.value.hint == "did you mean 'seen'?"
 
 
 # -- against a model --------------------------------------------------------------------------------------------------

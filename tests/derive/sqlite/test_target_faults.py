@@ -14,9 +14,9 @@ import pytest
 from penstock.contracts import Changes
 from penstock.derive.sqlite.target import SqliteTarget
 from penstock.errors import DamagedError, DeclarationError, FencedError, UnavailableError
-from tests.derive.sqlite.changes import added, changes, removed, view
 from tests.derive.sqlite.reading import query
 from tests.faults.processes import Nursery, Parent
+from tests.targets.changes import added, changes, removed, view
 
 STATE = view("state", "k bigint, epoch bigint", ("k",))
 BAG = view("bag", "epoch bigint, token bigint")

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
-from penstock.engine.publish import topic_sinks
+from penstock.engine.publish import topics
 from penstock.errors import DeclarationError, FencedError, RowError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
@@ -674,12 +674,12 @@ def test_a_sink_that_a_restored_savepoint_does_not_know_is_refused(
 def test_an_epoch_with_more_than_fits_into_a_transaction_is_cut_smaller(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(topic_sinks, "MOST_BYTES", 250)
+    monkeypatch.setattr(topics, "MOST_BYTES", 250)
     rig.append("events", some_events(ROWS, 30))
     rig.run()
     assert_right(rig)
     assert "epochs are too large for its sinks" in caplog.text
-    monkeypatch.setattr(topic_sinks, "MOST_BYTES", 1)
+    monkeypatch.setattr(topics, "MOST_BYTES", 1)
     rig.append("events", some_events(60, 1))
     with pytest.raises(RowError, match="sinks large, totals: the rows of epoch") as error:
         rig.run()

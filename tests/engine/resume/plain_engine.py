@@ -74,7 +74,7 @@ class PlainEngine(CompiledPlan):
         before = work.states.get(state, {}).get(0, ())
         ran.states[state] = {0: (*before, *self._stored(work, f"state/{state}/0", ids))}
         ran.events[output.name] = len(ids)
-        if isinstance(output, flow.Sink):
+        if not isinstance(output, flow.View):
             ran.staged[output.name] = [self._staged(work, output.name, ids)]
             return
         shown = work.views.get(output.name, {}).get(0, ())

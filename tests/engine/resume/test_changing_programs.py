@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.epoch import Instance
 from penstock.engine.ledger.ledger import Ledger
-from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.publish.topics import TopicTarget
 from penstock.engine.run.compiled import CompiledPlan
 from penstock.errors import DeclarationError
 from penstock.flow.settings import AppSettings
@@ -45,7 +45,7 @@ TOPICS = ("events", "others", "people", "jobs")
 # After these calls an instance may die.
 DEATHS: dict[str, tuple[type, str]] = {
     "plan": (Ledger, "write_plan"),
-    "sinks": (TopicSinks, "apply"),
+    "sinks": (TopicTarget, "apply"),
     "run": (CompiledPlan, "run"),
     "commit": (Ledger, "commit"),
 }

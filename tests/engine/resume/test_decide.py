@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.contracts import Destination, TargetStatus
 from penstock.engine.ledger.records import (
     BackfillRecord,
     Commit,
@@ -35,7 +36,7 @@ EVENTS = TopicFound("events-1", {0: 0}, {0: 10})
 EMPTY = TopicFound("notes-1", {0: 0}, {0: 0})
 USED = replace(EMPTY, ends={0: 3})
 RECORD = SinkRecord("notes-1", "said", {"events": "events-1"})
-SINK = DeclaredSink("notes", "shop.py:3", "notes", RECORD)
+SINK = DeclaredSink("notes", "shop.py:3", "topics", "topic 'notes'", "penstock topic drop notes", RECORD)
 
 
 def cut(end: int = 5, *, topic_id: str = "events-1", epoch: int = 3) -> Cut:
@@ -57,7 +58,9 @@ def committed(*, written: dict[str, SinkRecord] | None = None, **fingerprints: s
 def found(last: Commit | None, pending: EpochPlan | None = None, *, seen: bool = False, **topics: TopicFound) -> Found:
     """`seen`: sinks have written the pending epoch."""
     written = pending.epoch if seen and pending else last.epoch if last else 0
-    return Found(last, pending, written, {"events": EVENTS, **topics})
+    destinations = {name: Destination(one.id, is_empty=not any(one.ends.values())) for name, one in topics.items()}
+    targets = {"topics": TargetStatus(written, destinations=destinations)}
+    return Found(last, pending, {"events": EVENTS, **topics}, targets)
 
 
 def planned(track: TrackName, *, epoch: int = 4, topics: dict[str, str] | None = None, **versions: str) -> EpochPlan:

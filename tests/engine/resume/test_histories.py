@@ -23,7 +23,7 @@ from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.records import Commit, EpochPlan, TrackRecord
 from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
-from penstock.engine.publish.topic_sinks import TopicSinks
+from penstock.engine.publish.topics import TopicTarget
 from penstock.engine.resume import start as start_module
 from penstock.engine.resume.decide import Resume, decide
 from penstock.engine.resume.forecast import forecast_on
@@ -42,7 +42,7 @@ READS = {**VIEWS, **SINKS}
 DEATHS: dict[str, tuple[type, str]] = {
     "plan": (Ledger, "write_plan"),
     "run": (PlainEngine, "run"),
-    "sinks": (TopicSinks, "apply"),
+    "sinks": (TopicTarget, "apply"),
     "commit": (Ledger, "commit"),
 }
 
@@ -264,7 +264,7 @@ def check(world: World) -> None:
 
 
 def sinks_epoch(world: World, ledger: Ledger) -> int:
-    from penstock.engine.publish.sink_topics import sinks_producer
+    from penstock.engine.publish.topics import sinks_producer
 
     return max(0, world.log.last_transaction(sinks_producer(ledger)))
 
