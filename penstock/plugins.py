@@ -26,7 +26,7 @@ class Plugins:
     built_in: Mapping[str, str]
     functions: Sequence[str]
     example: str  # a URL, for hints
-    _found: dict[str, list[EntryPoint]] | None = field(default=None, repr=False)
+    _found: dict[str, list[EntryPoint]] | None = field(default=None, init=False, repr=False)
 
     def schemes(self) -> list[str]:
         """All schemes that are known, also those whose package may turn out to be broken."""

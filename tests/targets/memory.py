@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from penstock.contracts import Changes, Destination, TargetStatus
-from penstock.errors import DeclarationError, FencedError
+from penstock.errors import DeclarationError, FencedError, UnavailableError
 
 Row = dict[str, object]
 
@@ -19,6 +20,7 @@ class Memory:
     epoch: int = 0
     sent: dict[str, list[Row]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    fails: Literal["before", "after"] | None = None  # the next epoch, before or after it is applied
 
     def destinations(self) -> dict[str, Destination]:
         return {name: Destination(self.ids[name], is_empty=not rows) for name, rows in self.sent.items()}
@@ -49,6 +51,7 @@ class MemoryTarget:
             raise FencedError(f"instance {self._token} was replaced by instance {memory.token}")
         if epoch <= memory.epoch:
             return False
+        self._fail("before")
         for name in changes:
             if name not in memory.sent:
                 raise DeclarationError(f"sink '{name}': it is not known here")
@@ -56,7 +59,13 @@ class MemoryTarget:
         for name, new in rows.items():
             memory.sent[name].extend(new)
         memory.epoch = epoch
+        self._fail("after")
         return True
+
+    def _fail(self, when: str) -> None:
+        if self._memory.fails == when:
+            self._memory.fails = None
+            raise UnavailableError("nobody answers")
 
     def close(self) -> None:
         pass

@@ -66,7 +66,8 @@ class SideTopics:
     """A `Target`: the side topics of a running instance, by their names. Its producer is that of the app's tokens.
 
     It recognises rows, not epochs: an epoch may be planned again after its rows were stored here, as nobody counts them
-    as seen. So it has no last epoch, and every row of every epoch is looked for.
+    as seen. So it has no last epoch, and every row of every epoch is looked for. A replaced instance is refused once it
+    has something to store: a start that was refused itself has replaced nobody.
     """
 
     def __init__(self, log: Log, producer: Producer) -> None:
@@ -97,8 +98,7 @@ class SideTopics:
         new = {name: self._new(name, batch) for name, batch in sorted(rows.items()) if batch.num_rows}
         filled = {name: batch for name, batch in new.items() if batch.num_rows}
         if not filled:
-            with self._producer.current():  # a replaced instance is refused, also when it repeats itself
-                return False
+            return False
         last = {name: self._last.pop(name, {}) for name in filled}  # if it fails, what is there is read again
         with self._log.transaction(self._producer) as transaction:
             for name, batch in filled.items():

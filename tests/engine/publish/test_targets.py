@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import targets
 from penstock.engine.epoch import Instance, Progress
 from penstock.engine.publish import topics
-from penstock.errors import DeclarationError, FencedError, TooMuchError
+from penstock.errors import DeclarationError, FencedError, TooMuchError, UnavailableError
 from penstock.log import Log
 from penstock.paths import app_directory
 from penstock.testing import Crash
@@ -27,7 +33,8 @@ URL = "memory:sent"
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One line registers a target; here it is taken back."""
-    monkeypatch.setitem(targets._MODULES, "memory", memory.__name__)
+    known = {**targets.TARGETS.built_in, "memory": memory.__name__}
+    monkeypatch.setattr(targets, "TARGETS", replace(targets.TARGETS, built_in=known))
     assert sys.modules[memory.__name__] is memory
     MEMORIES.clear()
     with without_spark():
@@ -41,7 +48,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield log
 
 
-def program(*, minimum: int = 0, topic: bool = False, file: Path | None = None) -> ps.App:
+def program(*, minimum: int = 0, topic: bool = False, file: Path | None = None, view: bool = False) -> ps.App:
     app = ps.App("shop", settings=SETTINGS)
     rows = app.topic("events", schema="id long").where(f"id >= {minimum} - 100").select("id")
     app.sink("sent", rows, to=URL)
@@ -49,6 +56,8 @@ def program(*, minimum: int = 0, topic: bool = False, file: Path | None = None) 
         app.sink("copies", rows)
     if file is not None:
         app.sink("report", rows, to=f"sqlite:///{file}")
+    if view:
+        app.view("rows", rows)
     return app
 
 
@@ -81,6 +90,63 @@ def test_every_row_is_sent_once_wherever_the_app_crashes(log: Log) -> None:
             instance.step()
         run(program(), log)
         assert sent() == list(range(2 * number + 2))
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start of the app after some rows came: how it begins, where it dies, what is not available meanwhile."""
+
+    rows: int
+    view: bool
+    rebuild: bool
+    dies: str | None
+    fails: Literal["before", "after"] | None
+
+
+STARTS = st.builds(
+    Start,
+    st.integers(0, 9),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, "plan", "run", "publish", "commit"]),
+    st.sampled_from([None, "before", "after"]),
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(STARTS, max_size=5))
+def test_all_targets_have_every_row_once_whatever_dies_fails_or_is_built_again(
+    tmp_path_factory: pytest.TempPathFactory, starts: list[Start]
+) -> None:
+    MEMORIES.clear()
+    path = tmp_path_factory.mktemp("targets")
+    file, rows = path / "reports.db", 1
+    with Log(path / "log") as log:
+        log.create_topic("events", "id long")
+        append(log, 0)
+        run(program(topic=True, file=file), log)  # before the first commit, a changed program begins anew
+        for start in starts:
+            append(log, *range(rows, rows + start.rows))
+            rows += start.rows
+            run_and_die(program(topic=True, file=file, view=start.view), log, start)
+        MEMORIES[URL].fails = None
+        run(program(topic=True, file=file), log)
+        assert sent() == list(range(rows)) == log.topic("copies").read().column("id").to_pylist()
+    with closing(sqlite3.connect(file)) as connection:
+        assert sorted(connection.execute("select id from report")) == [(number,) for number in range(rows)]
+
+
+def run_and_die(app: ps.App, log: Log, start: Start) -> None:
+    def reached(step: str) -> None:
+        if step == start.dies:
+            raise Crash
+
+    with plain_instance(app, log, rebuild=start.rebuild, reached=reached) as instance, suppress(Crash):
+        MEMORIES[URL].fails = start.fails
+        try:
+            run_out(instance)
+        except UnavailableError:  # as the loop does: the same epoch again, by the same instance
+            run_out(instance)
 
 
 def test_while_a_rebuild_repeats_what_was_sent_nothing_is_sent(log: Log) -> None:

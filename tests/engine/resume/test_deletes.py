@@ -44,7 +44,7 @@ class TableEngine(PlainEngine):
     """Its outputs are the changes of a table: an id that came, and -1 - id for one that went."""
 
     def for_part(self, plan: Any, inputs: Any) -> TableEngine:
-        return TableEngine(self._spark, plan, inputs, self._home)
+        return TableEngine(self.session, plan, inputs, self.home)
 
     def _ids(self, work: EpochInput, name: str) -> list[int]:
         cut, topic = work.cut.sources[name], self._inputs[name].topic
