@@ -29,6 +29,7 @@ from penstock.log.catalog_rows import (
     check_total,
     count_change,
     create_tables,
+    one_moment,
     put,
     rows,
 )
@@ -114,8 +115,11 @@ class Catalog:
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
+        """Read, all of it as of one moment."""
         with self._guard, self._translated():
-            yield self._connection()
+            connection = self._connection()
+            with one_moment(connection):
+                yield connection
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -389,10 +393,11 @@ def unchecked_rows(connection: sqlite3.Connection) -> dict[str, Sequence[Sequenc
 
 def check_catalog(files: Files, root: Path, connection: sqlite3.Connection, identity: Identity) -> None:
     """DamagedError unless this is the catalogue of the log, whole, and no older than it must be."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
     least = load_mark(files, root, identity.id)  # before the catalogue, which others may be changing
-    check_everything(connection, version)
-    log_id, changes = changes_of(connection)
+    with one_moment(connection):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        check_everything(connection, version)
+        log_id, changes = changes_of(connection)
     if log_id != identity.id:
         raise DamagedError(f"it belongs to another log (its id is {log_id}, that of this log {identity.id})")
     if version not in (identity.catalogue, CATALOG_FORMAT):  # the second: brought up to date, and not yet noted

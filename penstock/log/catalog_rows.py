@@ -7,7 +7,8 @@ to date and `damage_in` compares. There are no indexes: nothing is stored twice,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from crc32c import crc32c
 
@@ -134,8 +135,26 @@ def count_change(connection: sqlite3.Connection) -> int:
     return changes + 1
 
 
+@contextmanager
+def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let all that is read in the block be of one moment, whatever other processes write meanwhile."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        _end_transaction(connection)
+
+
+def _end_transaction(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # an error may have ended it
+        connection.execute("COMMIT")
+
+
 def check_total(connection: sqlite3.Connection, table: str) -> None:
-    """DamagedError if a row of the table is missing, or is not as it was written."""
+    """DamagedError if a row of the table is missing, or is not as it was written. For use in `one_moment`."""
     rows(connection, table)
     found = connection.execute(f"SELECT count(*), coalesce(sum(crc), 0) FROM {table}").fetchone()
     total = connection.execute("SELECT count, digest FROM totals WHERE name = ?", (table,)).fetchone()

@@ -31,7 +31,7 @@ from penstock.log.catalog import (
     unchecked_rows,
 )
 from penstock.log.catalog_mark import load_mark
-from penstock.log.catalog_rows import Row, check_total
+from penstock.log.catalog_rows import Row, check_total, one_moment
 from penstock.log.files import Disk, Files, disk_errors
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.identity import Identity, load_identity, new_id, store_identity
@@ -107,7 +107,8 @@ def catalog_problem(files: Files, path: Path, identity: Identity) -> str | None:
                     unchecked_rows(connection)
                     return None
                 check_catalog(files, path, connection, identity)
-                check_total(connection, "transactions")
+                with one_moment(connection):
+                    check_total(connection, "transactions")
     except DamagedError as error:
         return error.message
     return None

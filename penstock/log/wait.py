@@ -34,7 +34,10 @@ class Watch:
         """Return True as soon as something changed, False after `timeout` seconds, which may be infinite."""
         if self._descriptor is None:
             return self._look_until(timeout)
-        ready, _, _ = select.select([self._descriptor], [], [], None if math.isinf(timeout) else timeout)
+        # Not `select`: it refuses descriptors from 1,024 on, which a process with many files open has.
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        ready = poll.poll(None if math.isinf(timeout) else math.ceil(timeout * 1000))
         if ready:
             os.read(self._descriptor, 65536)
         return bool(ready)

@@ -464,3 +464,26 @@ def refused_producers(path: Path) -> str:
     with pytest.raises(DamagedError) as error, Log(path) as log:
         log.producers()
     return error.value.message
+
+
+def test_what_is_checked_is_of_one_moment_while_another_process_commits(tmp_path: Path) -> None:
+    with Log(tmp_path) as log, Log(tmp_path) as busy:
+        topic = busy.create_topic("orders", "id long")
+        producer = busy.producer("shop")
+        with busy.transaction(producer) as transaction:
+            transaction.append(topic, [{"id": 0}])
+
+        def commit_between(statement: str) -> None:
+            """Another process commits after the rows were counted, and before what they must add up to is read."""
+            if "FROM totals" in statement and not committed:
+                committed.append(statement)
+                with busy.transaction(producer) as another:
+                    another.append(topic, [{"id": 1}])
+
+        committed: list[str] = []
+        with log._catalog.look() as connection:
+            connection.set_trace_callback(commit_between)
+        assert log._catalog.outcome(1_000_000) is Outcome.UNRECORDED
+        connection.set_trace_callback(None)
+        assert committed
+        assert topic.read().num_rows == 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,24 @@ def test_a_change_before_the_wait_is_not_lost(watch: Watch, tmp_path: Path) -> N
 def test_without_a_change_the_wait_ends_in_time(watch: Watch) -> None:
     assert not watch.wait(0.01)
     watch.close()
+
+
+def test_a_process_with_many_files_open_can_wait(tmp_path: Path) -> None:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 2_000:
+        pytest.skip(f"a process may have only {most} files open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, 2_000), most))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        (tmp_path / "one").write_bytes(b"before")
+        watch = Watch([tmp_path / "one"])
+        (tmp_path / "one").write_bytes(b"after, and longer")
+        assert watch.wait(10)
+        watch.close()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 def test_each_change_wakes_once(watch: Watch, tmp_path: Path) -> None:
