@@ -62,8 +62,9 @@ class Lines:
             descriptor = self._stream.fileno()
         except io.UnsupportedOperation:
             return False  # bytes in memory are always there
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        return not ready
+        poll = select.poll()  # `select` refuses descriptors from 1,024 on
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(seconds * 1000)
 
     def _read(self) -> None:
         block = self._stream.read1(BLOCK_BYTES)

@@ -144,7 +144,9 @@ class World:
 def new_world() -> Iterator[World]:
     with tempfile.TemporaryDirectory() as folder, without_spark(), pytest.MonkeyPatch.context() as patched:
         patched.setattr(start_module, "CompiledPlan", TableEngine)
-        yield World(Path(folder) / "log")
+        world = World(Path(folder) / "log")
+        with world.log:
+            yield world
 
 
 @pytest.fixture

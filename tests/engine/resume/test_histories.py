@@ -329,13 +329,14 @@ def compare(world: World, topic: Topic, expected: list[int]) -> None:
 def play(acts: list[Act]) -> None:
     with tempfile.TemporaryDirectory() as folder, without_spark():
         world = World(Path(folder) / "log")
-        for act in acts:
-            world.do(act)
-        for _ in range(2):
+        with world.log:
+            for act in acts:
+                world.do(act)
+            for _ in range(2):
+                run_out(world)
+                for topic in INPUTS:
+                    world.do(append(topic, 2))
             run_out(world)
-            for topic in INPUTS:
-                world.do(append(topic, 2))
-        run_out(world)
 
 
 def run_out(world: World) -> None:
