@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.build import aggregates, as_of, distinct, joins, latest, rows, sources, top
-from penstock.engine.build.fetch import fetch_for
+from penstock.engine.build.fetch import Fetch, fetch_for
 from penstock.engine.build.graph import Graph, StateOf
 from penstock.engine.build.needs import STATEFUL, ahead_of, needs_of, shared, upserted
 from penstock.engine.build.outputs import output
@@ -39,18 +39,23 @@ class Built:
 
 def build(spark: SparkSession, plan: flow.Plan, *, partitions: int, small: bool = True) -> Built:
     spark.conf.set("spark.sql.optimizer.excludedRules", _EXCLUDED)
-    # In a small epoch a task costs more than its rows do: there, nodes that several outputs read are worked out once.
-    found = {} if small else {one.name: fetch_for(one) for one in plan.outputs}
-    fetches = {name: fetch for name, fetch in found.items() if fetch is not None}
+    fetches = {} if small else _fetches(plan)
     graph = Graph(spark, partitions, needs_of(plan, fetches), shared(plan, small=small), upserted(plan))
     staged, outputs = [], {}
     # Spark numbers the tasks of a union one after the other: all branches have a multiple of `partitions`.
-    for one in sorted(plan.outputs, key=lambda one: not _keeps_state(one.node)):
-        frame, outputs[one.name] = output(graph, _rows(graph, one.node), one, fetches.get(one.name))
+    for end in sorted(plan.outputs, key=lambda end: not _keeps_state(end.node)):
+        frame, outputs[end.name] = output(graph, _rows(graph, end.node), end, fetches.get(end.name))
         staged.append(frame)
     ahead = ahead_of(plan)
     states = {name: replace(one, ahead=ahead.get(one.node, frozenset())) for name, one in graph.states.items()}
     return Built(reduce(DataFrame.unionAll, staged), states, outputs)
+
+
+def _fetches(plan: flow.Plan) -> dict[str, Fetch]:
+    """What tasks fetch from the log, by output. Not for small epochs: there a task costs more than its rows do, and
+    what several outputs read is worked out once."""
+    found = {end.name: fetch_for(end) for end in plan.outputs}
+    return {name: fetch for name, fetch in found.items() if fetch is not None}
 
 
 def _keeps_state(node: flow.Node) -> bool:

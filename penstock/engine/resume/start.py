@@ -51,13 +51,8 @@ def start(
     3. Finish a restore that was begun.
     4. Continue from the last commit, as far as this plan still means the same; build the rest again.
     """
-    # Tasks on other machines, and in other folders of this one, find the log where the driver has it.
-    path = log.path.absolute()
-    directory = app_directory(path, declared.app)
-    partitions = (
-        settings.state_partitions or stored_state_partitions(directory) or spark.sparkContext.defaultParallelism
-    )
-    home = Home(path, directory, partitions)
+    home = _home(log, declared.app, settings, spark)
+    directory, partitions = home.directory, home.partitions
     inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
     if compiled is not None and compiled.home == home:
         engine = compiled.reopen(inputs)
@@ -96,6 +91,14 @@ def start(
     )
     last = ledger.last_commit()
     return app if last is None else _resumed(app, last, resume, rebuild=rebuild)
+
+
+def _home(log: Log, app: str, settings: AppSettings, spark: SparkSession) -> Home:
+    """Where the app lives, so that tasks find it too: they may run in other folders, and on other machines."""
+    path = log.path.absolute()
+    directory = app_directory(path, app)
+    partitions = settings.state_partitions or stored_state_partitions(directory)
+    return Home(path, directory, partitions or spark.sparkContext.defaultParallelism)
 
 
 def _decide_start(log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, *, rebuild: bool) -> Resume:

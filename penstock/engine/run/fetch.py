@@ -22,12 +22,12 @@ def with_fetched(topic: str, columns: Mapping[str, str], write: InArrow) -> InAr
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from write(_fetched(topic, columns, batches))
+        yield from write(_add_columns(topic, columns, batches))
 
     return run
 
 
-def _fetched(topic: str, columns: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_columns(topic: str, columns: Mapping[str, str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     names = list(dict.fromkeys(columns.values()))
     stored = _Walk(topic, names)
     for batch in batches:
