@@ -184,7 +184,7 @@ def appending_single_events(directory: Path) -> Iterator[Measurement]:
             lambda: append_from_threads(together, rows, threads=THREADS),
             lambda: plain_append_seconds(directory, chunk=frame, appends=SINGLE_EVENTS, files=1),
         )
-        alone_syncs, together_syncs = alone.writer(0).syncs, together.writer(0).syncs
+        alone_syncs, together_syncs = alone.files.writer(0).syncs, together.files.writer(0).syncs
     for name, spent, syncs in (("1 thread", one, alone_syncs), (f"{THREADS} threads", many, together_syncs)):
         yield compared(
             f"append single events, {name}, fsync",

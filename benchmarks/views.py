@@ -19,7 +19,7 @@ import pyarrow as pa
 from benchmarks.harness import Measurement, best_seconds, compared, median_seconds, seconds, temporary_directory
 from penstock.derive.views import ViewReader
 from penstock.engine.ledger.ledger import Ledger, open_ledger
-from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, numbered
+from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, padded_epoch
 from penstock.engine.plan.cut import Cut
 from penstock.engine.state.arrangement import Arrangement, Replacing
 from penstock.engine.state.columns import GONE, ID, ORDER
@@ -144,8 +144,8 @@ class _App:
         files = self.runs.get(partition, ())
         opened = tuple(open_run(self.directory, file) for file in files)
         arrangement = Arrangement(Replacing(), batch.schema, opened).with_run(sorted_run(batch))
-        kept, run = arrangement.settled(lambda rows, whole: None, 0)
-        prefix = f"{numbered(self.ledger.last_epoch() + 1)}-1"
+        kept, run = arrangement.merge_small_runs(lambda rows, whole: None, 0)
+        prefix = f"{padded_epoch(self.ledger.last_epoch() + 1)}-1"
         stored = store_run(self.directory, f"views/orders/{partition}", prefix, run)
         self.runs[partition] = (*files[:kept], stored)
 

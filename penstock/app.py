@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
-from penstock.flow.load import declared, read_program
+from penstock.flow.load import load_declarations, read_program
+from penstock.flow.location import Declaring, caller_location
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
-from penstock.flow.place import Declaring, caller
 from penstock.flow.plan import Changelog, ExternalSink, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
 from penstock.flow.windows import microseconds
-from penstock.log import TopicSettings
-from penstock.log.ddl import closest, type_ddl
-from penstock.log.description import check_topic
-from penstock.log.schema import parse_schema, to_ddl
+from penstock.log import TopicSettings, check_topic
+from penstock.logs import apps_folder, named_log
+from penstock.schema.arrow import parse_schema, to_ddl
+from penstock.schema.ddl import type_ddl
+from penstock.suggest import closest
 from penstock.targets import check_target
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class App:
             if settings is not None and not isinstance(settings, AppSettings):
                 raise DeclarationError(f"settings are AppSettings(...); found {settings!r}")
         self.name = name
-        self.log = Path(log if log is not None else os.environ.get("PENSTOCK_LOG") or DEFAULT_LOG)
+        self.log: str | Path = named_log(log if log is not None else os.environ.get("PENSTOCK_LOG") or DEFAULT_LOG)
         self.settings = settings or AppSettings()
         self._sources: dict[str, Source] = {}
         self._outputs: dict[str, Output] = {}
@@ -60,7 +61,7 @@ class App:
         self._reader: ViewReader | None = None
 
     def __repr__(self) -> str:
-        return f"<App {self.name}: {', '.join(one.name for one in self._outputs.values()) or 'no views'}>"
+        return f"<App {self.name}: {', '.join(output.name for output in self._outputs.values()) or 'no views'}>"
 
     @property
     def plan(self) -> Plan:
@@ -103,7 +104,7 @@ class App:
 
         To declare a topic again in the same way gives the same stream.
         """
-        with Declaring(f"topic '{name}'") as place:
+        with Declaring(f"topic '{name}'") as location:
             parsed = _checked_schema(name, schema, key, time, partitions)
             given = {"lateness": lateness, "idle": idle, "max_ahead": max_ahead}
             timing = _timing(parsed, time, given, sent=sent, received=received)
@@ -111,7 +112,7 @@ class App:
             columns = (*parsed.names, EVENT_TIME) if corrected else tuple(parsed.names)
             check_columns(columns)
             shape = Shape(columns, EVENT_TIME if corrected else time)
-            node = Topic(name, to_ddl(parsed), _names(key), partitions, timing, shape, place)
+            node = Topic(name, to_ddl(parsed), _names(key), partitions, timing, shape, location)
             return self._naming(name, Stream(self._source(node)))
 
     def table(
@@ -127,14 +128,14 @@ class App:
 
         The parameters are those of `topic`. `time` names the column that says since when a row holds, if there is one.
         """
-        with Declaring(f"table '{name}'") as place:
+        with Declaring(f"table '{name}'") as location:
             parsed = _checked_schema(name, schema, key, time, partitions)
             check_columns(parsed.names)
             columns = _names(key)
             if not columns:
                 raise DeclarationError("a table needs a key; found none")
             shape = Shape(tuple(parsed.names), time, columns, retracts=True)
-            node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, place)
+            node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, location)
             return self._naming(name, Table(self._source(node)))
 
     def view(self, name: str, rows: Stream | Table) -> None:
@@ -142,9 +143,9 @@ class App:
 
         The name is a table in SQL.
         """
-        with Declaring(f"view '{name}'") as place:
+        with Declaring(f"view '{name}'") as location:
             check_output_name(name, "view")
-            self._output(View(name, _node_of(rows), place))
+            self._output(View(name, _node_of(rows), location))
             self._named.setdefault(name, rows)
 
     def sink(
@@ -168,13 +169,13 @@ class App:
         it gets the new row of each key that has changed, and a delete where a row is gone, so that it can be read as a
         table. Rows that may be taken back need a key; `.changes()` makes a stream of any table.
         """
-        with Declaring(f"sink '{name}'") as place:
+        with Declaring(f"sink '{name}'") as location:
             check_output_name(name, "sink")
             if to is not None:
                 if topic is not None or partitions != 1:
                     raise DeclarationError("it is written to a topic or to a target; found both")
                 check_target(to)
-                self._output(ExternalSink(name, _node_of(rows), to, place))
+                self._output(ExternalSink(name, _node_of(rows), to, location))
                 return
             shape, written = _node_of(rows).shape, topic or name
             if not shape.key and (shape.retracts or shape.key is not None):
@@ -187,12 +188,12 @@ class App:
                 raise DeclarationError(f"topics like '{written}' are for rows that are set aside", hint="name another")
             if written in self._sources:
                 raise DeclarationError(
-                    f"the app reads topic '{written}' itself; it was declared at {self._sources[written].place}"
+                    f"the app reads topic '{written}' itself; it was declared at {self._sources[written].location}"
                 )
-            for other in self.plan.sinks:
-                if other.topic == written:
-                    raise DeclarationError(f"sink '{other.name}' writes topic '{written}' already, see {other.place}")
-            self._output(Sink(name, rows.node, written, partitions, place))
+            for sink in self.plan.sinks:
+                if sink.topic == written:
+                    raise DeclarationError(f"sink '{sink.name}' writes topic '{written}' already, see {sink.location}")
+            self._output(Sink(name, rows.node, written, partitions, location))
 
     def sql(self, text: str) -> Stream | Table | str:
         """Declare or select with one statement of SQL: `app.sql("CREATE VIEW paid AS SELECT * FROM orders WHERE ...")`.
@@ -201,9 +202,9 @@ class App:
         the text that `penstock explain` prints. It becomes the same plan as the Python verbs, and knows what was
         declared with them: `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
         """
-        from penstock.sql import declare
+        from penstock.sql import run_statement
 
-        return declare(self, text, caller())
+        return run_statement(self, text, caller_location())
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
         """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where n > ?", [3])`.
@@ -237,16 +238,15 @@ class App:
         """Stays open, so that the next question finds what this one opened."""
         if self._reader is None:
             from penstock.derive.views import ViewReader
-            from penstock.paths import app_directory
 
-            self._reader = ViewReader(app_directory(self.log, self.name))
+            self._reader = ViewReader(apps_folder(self.log) / self.name)
         return self._reader
 
     def _output(self, output: Output) -> None:
-        if other := self._outputs.get(output.name.lower()):
+        if earlier := self._outputs.get(output.name.lower()):
             raise DeclarationError(
-                f"there is a {'view' if isinstance(other, View) else 'sink'} of this name already; "
-                f"it was declared at {other.place}"
+                f"there is a {'view' if isinstance(earlier, View) else 'sink'} of this name already; "
+                f"it was declared at {earlier.location}"
             )
         self._outputs[output.name.lower()] = output
 
@@ -255,13 +255,13 @@ class App:
         for sink in self.plan.sinks:
             if sink.topic == node.name:
                 raise DeclarationError(
-                    f"sink '{sink.name}' writes it, see {sink.place}, and an app does not read what it writes",
+                    f"sink '{sink.name}' writes it, see {sink.location}, and an app does not read what it writes",
                     hint="use the stream or table that the sink writes, or read the topic in another app",
                 )
         known = self._sources.setdefault(node.name, node)
         if known != node:
             raise DeclarationError(
-                f"it was declared in another way at {known.place}", hint="declare it once and use the result twice"
+                f"it was declared in another way at {known.location}", hint="declare it once and use the result twice"
             )
         return known
 
@@ -272,30 +272,32 @@ class App:
 
 def load_app(path: Path, *, name: str | None = None) -> App:
     """Run the user's file, in Python or SQL, and return its app: the one called `name`, if it declares several."""
-    apps = {path.stem: _app_in_sql(path)} if path.suffix.lower() == ".sql" else declared(path, App)
+    apps = {path.stem: _app_in_sql(path)} if path.suffix.lower() == ".sql" else load_declarations(path, App)
     if name is not None:
         chosen = [app for variable, app in apps.items() if name in (variable, app.name)]
         if len(chosen) != 1:
-            raise DeclarationError(f"{path}: there is no app '{name}'; {_listed(apps)}")
+            raise DeclarationError(f"{path}: there is no app '{name}'; {_list_apps(apps)}")
         return chosen[0]
     if not apps:
         raise DeclarationError(
             f"{path}: it declares no app", hint='put it into a variable of the module: app = App("shop")'
         )
     if len(apps) > 1:
-        raise DeclarationError(f"{path}: it declares several apps; {_listed(apps)}", hint="choose one with --app NAME")
+        raise DeclarationError(
+            f"{path}: it declares several apps; {_list_apps(apps)}", hint="choose one with --app NAME"
+        )
     return next(iter(apps.values()))
 
 
 def _app_in_sql(path: Path) -> App:
-    from penstock.sql import app_name, program
+    from penstock.sql import app_name, declare_app
 
     try:
         text = read_program(path).decode()
     except UnicodeDecodeError:
         raise DeclarationError(f"{path}: it is not text in UTF-8") from None
     name = app_name(str(path), path.stem)
-    return program(text, str(path), lambda settings: App(name, settings=settings))
+    return declare_app(text, str(path), lambda settings: App(name, settings=settings))
 
 
 def _node_of(rows: object) -> Node:
@@ -306,7 +308,7 @@ def _node_of(rows: object) -> Node:
     return rows.node
 
 
-def _listed(apps: dict[str, App]) -> str:
+def _list_apps(apps: dict[str, App]) -> str:
     return f"found {', '.join(app.name for app in apps.values()) or 'none'}"
 
 

@@ -1,26 +1,32 @@
-"""Where an app lives in the folder of its log. Light to import."""
+"""Where apps are stored in the folder of a log. Light to import."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from penstock.errors import DeclarationError
+from penstock.suggest import closest
 
 APPS_FOLDER = "apps"
 
 
+def apps_folder(log: Path) -> Path:
+    """Where the apps of a log have their folders."""
+    return log / APPS_FOLDER
+
+
 def app_directory(log: Path, app: str) -> Path:
     """The folder of an app: its epochs, its state, its views."""
-    return log / APPS_FOLDER / app
+    return apps_folder(log) / app
 
 
 def app_names(log: Path) -> list[str]:
-    """The apps that have run on this log."""
-    return sorted(path.name for path in (log / APPS_FOLDER).glob("*/"))
+    """The names of the apps that have run on this log."""
+    return sorted(path.name for path in apps_folder(log).glob("*/"))
 
 
 def chosen_app(log: Path, app: str | None) -> str:
-    """The app of this name; without a name, the only one there is."""
+    """Check that this app has run on the log; without a name, choose the only one. DeclarationError otherwise."""
     apps = app_names(log)
     if not apps:
         raise DeclarationError(f"{log}: no app has run on this log", hint="run one: penstock run app.py")
@@ -31,8 +37,6 @@ def chosen_app(log: Path, app: str | None) -> str:
             f"{log}: more than one app has run on this log: {', '.join(apps)}", hint="choose one with --app"
         )
     if app not in apps:
-        from penstock.log.ddl import closest
-
         hint = closest(app, apps) or f"there is {', '.join(apps)}"
         raise DeclarationError(f"app '{app}': it has not run on the log {log}", hint=hint)
     return app

@@ -1,7 +1,7 @@
-"""Sources by their URL: which module captures from a scheme. Loaded when it is first needed.
+"""Sources by URL: which module captures from a scheme. Modules are loaded on first use.
 
-A package brings another one with an entry point in the group `penstock.sources`: a module with the functions
-`check_url(url)` and `open_source(url, tables)`, which do what the functions below say.
+Another package adds a source through an entry point in the group `penstock.sources`. It names a module with the
+functions `check_url(url)` and `open_source(url, tables)`, whose contracts are those of the functions below.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SOURCES = Plugins(
 
 
 def check_source(url: object) -> None:
-    """Refuse what is not the URL of a source, before anything runs. Nothing is opened."""
+    """Raise DeclarationError unless this is the URL of a source. Called before anything runs; opens nothing."""
     SOURCES.module(url, where="source").check_url(url)
 
 
 def open_source(url: str, tables: Sequence[SourceTable]) -> Source:
-    """The source of a URL. `tables` are those to be captured, with the columns that their topics have, if known."""
+    """Open the source of a URL. `tables` are the tables to capture, with the columns of their topics where known."""
     source: Source = SOURCES.module(url, where="source").open_source(url, tables)
     return source

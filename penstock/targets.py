@@ -1,7 +1,8 @@
-"""Targets by their URL: which module keeps answers under a scheme. Loaded when it is first needed.
+"""Targets by URL: which module stores answers under a scheme. Modules are loaded on first use.
 
-A package brings another one with an entry point in the group `penstock.targets`: a module with the functions
-`check_url(url)`, `open_target(url)` and `target_status(url, app)`, which do what the functions below say.
+Another package adds a target through an entry point in the group `penstock.targets`. It names a module with the
+functions `check_url(url)`, `open_target(url)` and `target_status(url, app)`, whose contracts are those of the
+functions below.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ TARGETS = Plugins(
 
 
 def check_target(url: object) -> None:
-    """Refuse what is not the URL of a target, before anything runs."""
+    """Raise DeclarationError unless this is the URL of a target. Called before anything runs; opens nothing."""
     TARGETS.module(url, where="to").check_url(url)
 
 
 def open_target(url: str) -> Target:
-    """The target of a URL, opened for an instance of an app."""
+    """Open the target of a URL for one instance of an app."""
     target: Target = TARGETS.module(url, where="to").open_target(url)
     return target
 
 
 def target_status(url: str, app: str) -> TargetStatus:
-    """What a target has of an app, without taking it over or creating anything."""
+    """What a target has stored for an app. Takes nothing over and creates nothing."""
     status: TargetStatus = TARGETS.module(url, where="to").target_status(url, app)
     return status

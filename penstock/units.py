@@ -1,15 +1,18 @@
-"""Durations and sizes as people write them: '7 days', '1 hour 30 minutes', '512 MB', '1 GiB'."""
+"""Durations and sizes as people write them: '7 days', '1 hour 30 minutes', '512 MB', '1 GiB'; and times as numbers."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from penstock.errors import DeclarationError
 
 NO_TIME = -(2**63)
 """Times are microseconds since 1970; this stands where there is none."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SECONDS: dict[str, Decimal] = {
     "microsecond": Decimal("0.000001"),
@@ -46,6 +49,16 @@ _BYTES: dict[str, Decimal] = {
 _PART = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*")
 _DURATION_HINT = "write a number and a unit: '90 seconds', '15 minutes', '1 hour', '7 days', '2 weeks'"
 _SIZE_HINT = "write a number and a unit: '64 kB', '512 MB', '1 GB' (powers of 1000), '1 GiB' (powers of 1024)"
+
+
+def utc_datetime(microseconds: int) -> datetime:
+    """A time as a datetime in UTC. OverflowError outside the years 1 to 9999."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def now_microseconds() -> int:
+    """The time now, by the clock of this machine."""
+    return time.time_ns() // 1_000
 
 
 def parse_duration(text: str) -> float:

@@ -35,7 +35,7 @@ def test_an_unknown_app_is_refused_with_a_hint(tmp_path: Path) -> None:
     assert refused.value.hint == "did you mean 'shop'?"
 
 
-def test_without_any_app_that_is_said(tmp_path: Path) -> None:
+def test_without_any_app_the_error_says_so(tmp_path: Path) -> None:
     for log in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(DeclarationError, match="no app has run on this log"):
             chosen_app(log, "shop")

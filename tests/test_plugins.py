@@ -25,15 +25,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a package with an entry point where Python finds it, as pip would."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def put(name: str, scheme: str, code: str, *, group: str = "penstock.sources") -> None:
+    def install_package(name: str, scheme: str, code: str, *, group: str = "penstock.sources") -> None:
         module = name.replace("-", "_")
         (tmp_path / f"{module}.py").write_text(code)
-        described = tmp_path / f"{module}-1.2.dist-info"
-        described.mkdir()
-        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-        (described / "entry_points.txt").write_text(f"[{group}]\n{scheme} = {module}\n")
+        dist_info = tmp_path / f"{module}-1.2.dist-info"
+        dist_info.mkdir()
+        (dist_info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (dist_info / "entry_points.txt").write_text(f"[{group}]\n{scheme} = {module}\n")
 
-    return put
+    return install_package
 
 
 def test_what_is_built_in_needs_no_installation(plugins: Plugins) -> None:

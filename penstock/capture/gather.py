@@ -1,4 +1,4 @@
-"""Rows that a source has given and that are not yet written, in their order. Nothing here reads or writes."""
+"""Rows that a source has given and that are not written yet, in order. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import DeclarationError
 
 @dataclass(slots=True)
 class _Part:
-    """Rows of one topic that came one after the other, given as dicts, so that they can be converted together."""
+    """Consecutive rows of one topic, given as dicts, so that they can be converted together."""
 
     topic: str
     rows: list[Mapping[str, object]]
@@ -23,10 +23,10 @@ class _Part:
 
 @dataclass(slots=True)
 class GatheredRows:
-    """Grows item by item. Rows are complete up to the last item that had a position; only those may be written."""
+    """Gathers rows item by item. Rows up to the last item with a position are complete; only those may be written."""
 
     topics: Mapping[str, str]  # by table
-    position: Position | None  # of the last complete item, or of what was written last
+    position: Position | None  # of the last complete item, or of the last write
     items: int = 0
     complete_rows: int = 0
     _written: Position | None = None
@@ -38,13 +38,13 @@ class GatheredRows:
 
     @property
     def has_moved(self) -> bool:
-        """Whether there is something to write: rows, or at least another position."""
+        """Whether there is something to write: rows, or at least a new position."""
         return bool(self._complete) or self.position != self._written
 
     def add(self, item: Captured) -> None:
         self.items += 1
         if len(item.rows):
-            self._open.append(self._part(item))
+            self._open.append(self._to_part(item))
         if item.position is None:
             return
         if self._open and item.position == self.position:
@@ -59,22 +59,22 @@ class GatheredRows:
         self.position = item.position
 
     def take(self) -> tuple[Position | None, list[TopicRows]]:
-        """All that is complete, to be written now; it is not here any more."""
+        """Remove and return all complete rows, to be written now, with their position."""
         parts = [part.topic_rows() if isinstance(part, _Part) else part for part in self._complete]
         self._complete, self.complete_rows, self._written = [], 0, self.position
         return self.position, parts
 
-    def _part(self, item: Captured) -> _Part | TopicRows:
+    def _to_part(self, item: Captured) -> _Part | TopicRows:
         if item.table not in self.topics:
             raise DeclarationError(f"source: it gave rows of '{item.table}', which is none of its tables")
         topic = self.topics[item.table]
         if not isinstance(item.rows, Sequence):
             return TopicRows(topic, item.rows, item.deleted)
-        return _Part(topic, list(item.rows), None if item.deleted is None else _mark_list(item.deleted))
+        return _Part(topic, list(item.rows), None if item.deleted is None else mark_list(item.deleted))
 
     def _append_complete(self, part: _Part | TopicRows) -> None:
         last = self._complete[-1] if self._complete else None
-        # With and without deletes are kept apart: where a row may delete, null columns are not refused.
+        # Rows with delete marks are kept apart from rows without: a row that may delete may have null columns.
         if (
             isinstance(part, _Part)
             and isinstance(last, _Part)
@@ -87,5 +87,6 @@ class GatheredRows:
             self._complete.append(part)
 
 
-def _mark_list(marks: DeleteMarks) -> list[bool]:
+def mark_list(marks: DeleteMarks) -> list[bool]:
+    """Delete marks as a list."""
     return list(marks) if isinstance(marks, Sequence) else [bool(mark) for mark in marks.to_pylist()]

@@ -1,14 +1,14 @@
-"""The pump: from a source into a writer, each row once and in order. It owns retry, batching, progress and shutdown.
+"""The pump: from a source to a writer, each row once and in order. It owns retry, batching, progress and shutdown.
 
-Its loop, with the numbers that the code carries:
+Its loop; the same numbers mark the steps in the code:
 
-1. Read from the source what came after the writer's position.
+1. Read from the source what comes after the writer's position.
 2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch.
 3. Write them with that position, in one step; while the log is unavailable, pause and try again.
 4. Confirm the position to the source, and report progress.
 
-A crash anywhere leaves the position of the last write, and the next pump reads from there. While the source is
-unavailable, what it gave before is written, and it is read again after a pause. Everything else ends the pump.
+After a crash at any point, the next pump reads from the position of the last write. When the source is unavailable,
+what it gave before is written, and it is read again after a pause. Any other error ends the pump.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from penstock.errors import DeclarationError, UnavailableError
 
 
 class Stop(Protocol):
-    """How the pump is told to stop, and waits meanwhile: a `threading.Event`."""
+    """Tells the pump to stop, and is what it waits on while it pauses: a `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float) -> bool:
-        """Wait this many seconds, or until it is set; whether it is."""
+        """Wait this many seconds or until it is set. Returns whether it is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class PumpOptions:
-    """`attempts`: how often in a row something may be unavailable before that is an error. Pauses double."""
+    """How the pump batches and retries. It gives up after `attempts` failures in a row; pauses between them double."""
 
     batch_rows: int = 5_000
     attempts: int = 10
@@ -44,7 +44,7 @@ class PumpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one pump has done: rows and writes that are stored, writes that were stored before, and pauses."""
+    """What one pump has done: rows and writes that it stored, writes that had been stored before, and pauses."""
 
     position: Position | None = None
     rows: int = 0
@@ -62,10 +62,10 @@ def pump(
     stop: Stop | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Write what the source gives, until it ends or `stop` is set. `topics` names the topic of each table.
+    """Write what the source gives until it ends or `stop` is set. `topics` maps each table to its topic.
 
-    Without `topics` a table has the topic of its own name. `report` is called after every write. The caller closes
-    source and writer. Errors of either are raised as they are; what was written before stays.
+    Without `topics`, a table is written to the topic of the same name. `report` is called after every write. The caller
+    closes the source and the writer. Errors of either are raised unchanged; what was written before stays.
     """
     names = {table.name: table.name for table in source.tables()} if topics is None else dict(topics)
     _refuse_missing_topics(source, names)
@@ -94,7 +94,7 @@ class _Pump:
         return self.progress
 
     def _pump_until_stopped(self) -> None:
-        """Steps 1 to 4, again and again, until the source ends or fails, or the pump is stopped."""
+        """Repeat steps 1 to 4 until the source ends or fails, or the pump is stopped."""
         after = self.writer.position
         self.progress = replace(self.progress, position=after)
         gathered = GatheredRows(self.topics, after)
@@ -118,7 +118,7 @@ class _Pump:
             self._write(gathered)
             raise
         if gathered.items == 1:
-            # The second item: the source does not only open, it works. From here on it may fail as often as before.
+            # The second item shows that the source works and does not only open. From here on, failures count anew.
             self.failures = 0
         return item
 
@@ -156,7 +156,7 @@ class _Pump:
                     raise
 
     def _pause(self) -> bool:
-        """Wait before the next attempt; False if there is none, or if the pump was stopped meanwhile."""
+        """Wait before the next attempt. False if there is none, or if the pump was stopped meanwhile."""
         self.failures += 1
         if self.failures >= self.options.attempts:
             return False

@@ -1,6 +1,6 @@
-"""The command line. Every command is a file of its own; `topic`, `groups`, `holds` and `savepoint` are folders.
+"""The command line. Each command has its own file; `topic`, `groups`, `holds` and `savepoint` are folders of commands.
 
-Commands import what they need when they run, so that `penstock --help` answers at once.
+Commands import what they need when they run, so that `penstock --help` is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.cli.compact import compact
 from penstock.cli.erase import erase
 from penstock.cli.expire import expire
 from penstock.cli.explain import explain
-from penstock.cli.output import say
+from penstock.cli.output import print_line
 from penstock.cli.plan import plan
 from penstock.cli.produce import produce
 from penstock.cli.query import query
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        say(f"penstock {__version__}")
+        print_line(f"penstock {__version__}")
         raise typer.Exit
 
 

@@ -1,4 +1,4 @@
-"""Where bad lines of an input go: into a file, or to stderr."""
+"""Where the bad lines of an input go: to a file, or to stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
-from penstock.cli.output import tell
+from penstock.cli.output import print_stderr
 from penstock.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BadLines:
-    """A context manager: the file is created at its beginning, also if it stays empty."""
+    """Stores bad lines. Use it as a context manager: entering it creates the file, even if no line is bad."""
 
     def __init__(self, path: Path | None) -> None:
         self.count = 0
@@ -36,11 +36,11 @@ class BadLines:
             self._file.close()
 
     def store(self, record: Record, *, header: str) -> None:
-        """Write a record as it came; the file begins with the header, so that it can be mended and read."""
+        """Write a record unchanged. The file begins with the header, so that it can be corrected and read again."""
         if self._file is not None:
             text = record.text if self.count else header + record.text
             self._file.write(text.encode(errors="surrogateescape"))
         elif record.problem is not None:
             hint = record.problem.hint
-            tell(f"bad: {record.problem.message}" + (f" - {hint}" if hint else ""))
+            print_stderr(f"bad: {record.problem.message}" + (f" - {hint}" if hint else ""))
         self.count += 1

@@ -1,4 +1,4 @@
-"""What every command has: `--debug`, errors told in two lines, and a quiet end when nobody reads on."""
+"""What every command has: `--debug`, errors in two lines, and a quiet end when the reader of its output has gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output import tell
+from penstock.cli.output import print_stderr
 from penstock.errors import PenstockError
 
 Debug = Annotated[
@@ -23,7 +23,7 @@ Debug = Annotated[
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a function a command: it gets the option `--debug`, and its errors become lines on stderr and status 1."""
+    """Make a function a command: it gets the option `--debug`, and its errors become text on stderr and status 1."""
     signature = inspect.signature(function, eval_str=True)
 
     @wraps(function)
@@ -35,34 +35,34 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             raise
         except BrokenPipeError:
             _stop_writing()
-        except Exception as error:  # noqa: BLE001 - the last place where an error can be told in the user's words
-            report(error, debug=debug)
+        except Exception as error:  # noqa: BLE001 - the last place where an error can be put in the user's words
+            report_error(error, debug=debug)
             raise typer.Exit(1) from None
 
     option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-    # Rich would break lines where the docstring does; a paragraph in one line is broken where the terminal ends.
+    # Rich keeps the line breaks of a docstring; a paragraph in one line is wrapped to the width of the terminal.
     run.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
     return run
 
 
-def report(error: Exception, *, debug: bool) -> None:
-    """Tell an error on stderr: what is wrong, and what to do next."""
+def report_error(error: Exception, *, debug: bool) -> None:
+    """Print an error on stderr: what is wrong, and what to do next."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, PenstockError):
-        tell(f"error: {error.message}")
+        print_stderr(f"error: {error.message}")
         if error.hint:
-            tell(f"hint: {error.hint}")
+            print_stderr(f"hint: {error.hint}")
         return
     what = str(error).strip().partition("\n")[0]
-    tell(f"error: unexpected {type(error).__name__}" + (f": {what}" if what else ""))
+    print_stderr(f"error: unexpected {type(error).__name__}" + (f": {what}" if what else ""))
     if not debug:
-        tell("hint: run it again with --debug to see where it comes from")
+        print_stderr("hint: run it again with --debug to see where it comes from")
 
 
 def _stop_writing() -> None:
-    """The reader of our output, such as `head`, has gone. Python would complain when it flushes stdout at its end."""
+    """Discard further output. Its reader, such as `head`, has gone; Python would complain when it flushes stdout."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, AsJson, ChosenApp
-from penstock.cli.output import print_json, say
+from penstock.cli.output import print_json, print_line
 
 
 @command
@@ -21,4 +21,4 @@ def explain(
     if as_json:
         print_json(explaining.document(plan))
     else:
-        say(explaining.explain(plan))
+        print_line(explaining.explain(plan))

@@ -1,4 +1,4 @@
-"""Ctrl-C, held back while something is stored."""
+"""Deferring Ctrl-C while something is stored."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from types import FrameType
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_interrupt() -> Iterator[None]:
     """Let the block finish before Ctrl-C ends the program, so that it is known what was stored.
 
-    Pressed twice, Ctrl-C ends it at once.
+    Pressing Ctrl-C twice ends it at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def remember(number: int, frame: FrameType | None) -> None:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:

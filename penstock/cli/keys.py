@@ -1,4 +1,4 @@
-"""The key of a row, as users write it: `--key 17`, or `--key shop=a --key number=17` where the key has two columns."""
+"""The key of a row, as users write it: `--key 17`, or `--key shop=a --key number=17` if the key has two columns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.log import Topic
-    from penstock.log.ddl import Field
+    from penstock.schema.ddl import Field
 
 KEY_HELP = "A key: its value, or column=value, once for each column of the key."
 
 
 def parse_key(topic: Topic, given: list[str]) -> dict[str, object]:
-    """The columns of the topic's key with the values that the texts mean."""
+    """The values of the topic's key columns, read from the given texts."""
     where, names = f"topic '{topic.name}'", topic.settings.key
     if not names:
         raise DeclarationError(f"{where}: it has no key")
@@ -28,37 +28,37 @@ def parse_key(topic: Topic, given: list[str]) -> dict[str, object]:
                 _refuse_near_miss(where, names[0], name, value)
             name, value = names[0], text
         if name in texts or (len(names) > 1 and value is text):
-            raise _not_the_key(where, names, given)
+            raise _wrong_key_error(where, names, given)
         texts[name] = value
     if set(texts) != set(names):
-        raise _not_the_key(where, names, given)
-    return {name: _value(where, topic.schema.field(name), texts[name]) for name in names}
+        raise _wrong_key_error(where, names, given)
+    return {name: _parse_value(where, topic.schema.field(name), texts[name]) for name in names}
 
 
 def key_batch(topic: Topic, key: dict[str, object]) -> pa.RecordBatch:
     """The key as a batch of one row."""
     import pyarrow as pa
 
-    from penstock.log.rows import rows_to_batch
+    from penstock.schema.rows import rows_to_batch
 
     schema = pa.schema([topic.schema.field(name) for name in topic.settings.key])
     return rows_to_batch([key], schema, where=f"topic '{topic.name}'")
 
 
 def partition_of_key(topic: Topic, key: pa.RecordBatch) -> int:
-    """The partition in which all rows of this key are."""
-    from penstock.log.hashing import hash_keys, partition_of
+    """The partition that has all rows of this key."""
+    from penstock.schema.hashing import hash_keys, partition_of
 
     return int(partition_of(hash_keys(key.columns), topic.settings.partitions)[0])
 
 
-def _value(where: str, column: Field, text: str) -> object:
-    """What the text means in a column of the key. Refused with the text as it was given, not as Python has it."""
+def _parse_value(where: str, column: Field, text: str) -> object:
+    """Read the value of a key column. Errors show the text as it was given, not the Python value."""
     import pyarrow as pa
 
-    from penstock.capture.files.values import text_reader
-    from penstock.log.ddl import type_ddl
-    from penstock.log.rows import rows_to_batch
+    from penstock.capture.files.value_readers import text_reader
+    from penstock.schema.ddl import type_ddl
+    from penstock.schema.rows import rows_to_batch
 
     try:
         value = text_reader(column.type)(text)
@@ -71,8 +71,9 @@ def _value(where: str, column: Field, text: str) -> object:
 
 
 def _refuse_near_miss(where: str, column: str, name: str, value: str) -> None:
-    """Where the key has one column, `lst=home` may be its value; but hardly where that column is called `list`."""
-    from penstock.log.ddl import closest
+    """Raise DeclarationError for a probable typo. If the key has one column, `lst=home` may be its value, but hardly if
+    that column is called `list`."""
+    from penstock.suggest import closest
 
     if closest(name, [column]):
         raise DeclarationError(
@@ -81,7 +82,7 @@ def _refuse_near_miss(where: str, column: str, name: str, value: str) -> None:
         )
 
 
-def _not_the_key(where: str, names: tuple[str, ...], given: list[str]) -> DeclarationError:
+def _wrong_key_error(where: str, names: tuple[str, ...], given: list[str]) -> DeclarationError:
     return DeclarationError(
         f"{where}: the key is {', '.join(names)}; found {', '.join(given)}",
         hint="give " + " ".join(f"--key {name}=..." for name in names),

@@ -1,4 +1,4 @@
-"""The options that several commands share, and how the log they name is opened."""
+"""The options that several commands share, and opening the log that they name."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def usage(parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """A parser for an option's text, whose refusal is a mistake in usage."""
+def option_parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A parser for the text of an option. Its errors are errors in usage."""
 
-    def parsed(text: str) -> Value:
+    def parse_option(text: str) -> Value:
         try:
             return parse(text)
         except PenstockError as error:
             raise typer.BadParameter(f"{error.message}; {error.hint}" if error.hint else error.message) from None
 
-    return parsed
+    return parse_option
 
 
 DEFAULT_LOG = Path("./penstock-data")
@@ -45,28 +45,31 @@ AppName = Annotated[
     str | None, typer.Option("--app", metavar="NAME", help="The app; not needed where only one has run on the log.")
 ]
 LogOfApp = Annotated[
-    Path | None,
-    typer.Option("--log", metavar="PATH", help="The folder of the log; without it, the one that the app names."),
+    str | None,
+    typer.Option(
+        "--log", metavar="PATH|URL", help="The log, by its folder or its URL; without it, the one that the app names."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.")]
+SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")]
 OnlyPartition = Annotated[
     int | None, typer.Option("--partition", metavar="N", help="Only this partition; all of them without it.")
 ]
 Retain = Annotated[
     float | None,
-    typer.Option(parser=usage(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
+    typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Keep rows this long: '7 days'."),
 ]
 RetainBytes = Annotated[
     int | None,
-    typer.Option(parser=usage(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
+    typer.Option(parser=option_parser(parse_size), metavar="SIZE", help="Keep about this much per partition: '1 GB'."),
 ]
 
 
 def open_log(path: Path, *, create: bool = False) -> Log:
-    """Open the log; only `topic create` begins a new one."""
+    """Open the log. Only `topic create` creates a new one."""
     from penstock.log import Log
 
     return Log(path, create=create)

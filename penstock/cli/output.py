@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs. Light to import: it knows nothing of Arrow."""
+"""What commands print: tables for people, JSON for programs. Light to import: it does not load Arrow."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Literal
 
 import typer
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Wide enough that nothing is ever cut when the output goes to a file or another program.
+from penstock.units import utc_datetime
+
+# Wide enough that nothing is ever truncated when the output goes to a file or another program.
 _UNLIMITED_WIDTH = 10_000
 _PLAIN_TEXT = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+")
 
 
-def say(text: str = "") -> None:
-    """Print a line of output."""
+def print_line(text: str = "") -> None:
+    """Print a line of output on stdout."""
     typer.echo(text)
 
 
-def tell(text: str) -> None:
-    """Print a line about the work, on stderr."""
+def print_stderr(text: str) -> None:
+    """Print a line on stderr: progress, warnings and errors."""
     typer.echo(text, err=True)
 
 
 def print_json(document: object) -> None:
     """Print one JSON document."""
-    say(json.dumps(plain(document), indent=2, ensure_ascii=False))
+    print_line(json.dumps(json_value(document), indent=2, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under the names of their columns; numbers stand to the right, None is a dash."""
+    """Print rows under their column names. Numbers are right-aligned; None is a dash."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -53,34 +53,29 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
-        say(line.rstrip())
+        print_line(line.rstrip())
 
 
-def instant(moment: datetime | int) -> str:
-    """A time as ISO 8601 in UTC, given as datetime or in microseconds since 1970."""
+def instant_text(moment: datetime | int) -> str:
+    """A time as ISO 8601 in UTC, given as a datetime or as microseconds since 1970."""
     if isinstance(moment, int):
         try:
-            return instant(_EPOCH + timedelta(microseconds=moment))
+            return instant_text(utc_datetime(moment))
         except OverflowError:
+            from penstock.schema.to_python import far_time
+
             return f"{far_time(moment, 'us')}Z"
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def far_time(count: int, unit: Literal["us", "D"]) -> str:
-    """A time outside of the years 1 to 9999, which Python cannot hold, given in microseconds or days since 1970."""
-    import numpy as np
-
-    return str(np.datetime64(count, unit)).removesuffix(".000000")
-
-
-def plain(value: object) -> object:
-    """A value as JSON has it: times, dates and decimals as text, binary as base64."""
+def json_value(value: object) -> object:
+    """A value as JSON represents it: times, dates and decimals as text, binary as base64."""
     if isinstance(value, bool | int | str | None):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
     if isinstance(value, datetime):
-        return instant(value) if value.tzinfo else value.isoformat()
+        return instant_text(value) if value.tzinfo else value.isoformat()
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -88,25 +83,30 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
-        return {_member_name(key): plain(item) for key, item in value.items()}
+        return {_member_name(key): json_value(item) for key, item in value.items()}
     if isinstance(value, Iterable):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     return str(value)
 
 
-def shown(value: object) -> str:
-    """A value on one line for people: as it is where that is clear, in quotes where not."""
+def value_text(value: object) -> str:
+    """A value on one line for people: without quotes where that is unambiguous, with quotes otherwise."""
     if isinstance(value, str):
         return value if _PLAIN_TEXT.fullmatch(value) and value != "null" else json.dumps(value, ensure_ascii=False)
-    simple = plain(value)
+    return plain_text(value)
+
+
+def plain_text(value: object) -> str:
+    """A value as text without quotes: texts as they are, anything else as JSON."""
+    simple = json_value(value)
     return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """A number with its noun: '1 row', '2 rows', '10,000 rows'."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _member_name(key: object) -> str:
-    name = plain(key)
+    name = json_value(key)
     return name if isinstance(name, str) else json.dumps(name)

@@ -17,7 +17,7 @@ POSITION_HELP = "start, end, an offset, a time (2026-01-31T12:00:00Z; UTC withou
 
 
 def parse_position(text: str, *, now: datetime | None = None) -> int | str | datetime:
-    """A whole number as an offset, and '... ago' as a time; what any other text means is for the topic to say."""
+    """A number as an offset, and '... ago' as a time. Any other text is returned unchanged, for the topic to read."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     if not text.endswith(" ago"):
@@ -29,7 +29,7 @@ def parse_position(text: str, *, now: datetime | None = None) -> int | str | dat
 
 
 def positions_in(topic: Topic, text: str, partitions: Sequence[int] | None = None) -> dict[int, int]:
-    """The offset that the text means in every partition, or in those that are given."""
+    """The offsets that a position means, in all partitions or in the given ones."""
     start = parse_position(text)
     try:
         return topic.positions(start, partitions=partitions)

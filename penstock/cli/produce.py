@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.interrupt import uninterrupted
+from penstock.cli.interrupt import defer_interrupt
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, open_log
-from penstock.cli.output import counted, print_json, say, tell
+from penstock.cli.output import count_text, print_json, print_line, print_stderr
 from penstock.errors import DeclarationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.capture.files.earlier import EarlierRecords
-    from penstock.capture.files.lines import Blocks
+    from penstock.capture.files.earlier_records import EarlierRecords
+    from penstock.capture.files.lines import ByteStream
     from penstock.capture.files.records import Record, Row
     from penstock.capture.files.source import FileSource
     from penstock.capture.files.writers import InputWriter, UnnamedWriter
@@ -64,7 +64,7 @@ def produce(
     delete: Delete = False,
     skip_bad: SkipBad = False,
     bad_file: BadFile = None,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Append rows from stdin or a file to a topic.
@@ -80,25 +80,25 @@ def produce(
 
     if file and bad_file and bad_file.exists() and bad_file.samefile(file):
         raise typer.BadParameter("--bad-file cannot be the input itself")
-    with open_log(log) as opened, _input(file) as stream:
-        work = _Work(opened, topic, producer)
+    with open_log(log_path) as log, _open_input(file) as stream:
+        transfer = _Transfer(log, topic, producer)
         with BadLines(bad_file) as bad:
             complete = False
             try:
                 skip = skip_bad or bad_file is not None
-                work.transfer(stream, bad if skip else None, batch_rows, csv=format_ is Format.CSV, deletes=delete)
+                transfer.run(stream, bad if skip else None, batch_rows, csv=format_ is Format.CSV, deletes=delete)
                 complete = True
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             finally:
-                _print_result(work, bad.count, complete=complete, as_json=as_json)
+                _print_result(transfer, bad.count, complete=complete, as_json=as_json)
 
 
-class _Work:
-    """One input on its way into one topic, and what was acknowledged of it. Implements `contracts.Writer`."""
+class _Transfer:
+    """Transfers one input to one topic, and counts what was acknowledged. It is a `contracts.Writer`."""
 
     def __init__(self, log: Log, topic: str, producer: str | None) -> None:
-        from penstock.capture.files.source import records_of
+        from penstock.capture.files.source import record_count
         from penstock.capture.files.writers import UnnamedWriter, open_input_writer
 
         self.topic = log.topic(topic)
@@ -108,24 +108,24 @@ class _Work:
         self._source: FileSource | None = None
         self._earlier: EarlierRecords | None = None
         self._writer: InputWriter | UnnamedWriter = UnnamedWriter(log)
-        self.come_to = 0  # the last record that was stored under this name before
+        self.previous_record = 0  # the last record that was stored under this name before
         if producer is not None:
             self._writer, self._earlier = open_input_writer(log, producer, self.topic)
-            self.come_to = max(records_of(self._writer.position), self._earlier.newest)
+            self.previous_record = max(record_count(self._writer.position), self._earlier.newest)
 
     @property
-    def passed_over(self) -> int:
-        return self._source.passed_over if self._source else 0
+    def skipped_rows(self) -> int:
+        return self._source.skipped_rows if self._source else 0
 
     @property
     def last_line(self) -> int:
         return max(self._written_line, self._source.last_line if self._source else 0)
 
-    def transfer(self, stream: Blocks, bad: BadLines | None, batch_rows: int, *, csv: bool, deletes: bool) -> None:
-        """Read the stream to its end, and store what it has."""
+    def run(self, stream: ByteStream, bad: BadLines | None, batch_rows: int, *, csv: bool, deletes: bool) -> None:
+        """Read the stream to its end, and store its rows."""
         from penstock.capture.files.source import FileOptions, FileSource
         from penstock.capture.pump import PumpOptions, pump
-        from penstock.cli.progress import progress
+        from penstock.cli.progress_bar import progress_bar
         from penstock.contracts import SourceTable
 
         def store_bad(record: Record) -> None:
@@ -137,12 +137,12 @@ class _Work:
 
         table = SourceTable(self.topic.name, self.topic.schema, self.topic.settings.key)
         title, is_typed = f"Producing {self.topic.name}", stream is sys.stdin.buffer and sys.stdin.isatty()
-        with progress(title, _size(stream), unit="bytes", wanted=not is_typed) as advance:
+        with progress_bar(title, _size(stream), unit="bytes", wanted=not is_typed) as advance:
             options = FileOptions(
                 csv, batch_rows, deletes, fit, store_bad if bad is not None else None, advance, self._earlier
             )
             self._source = source = FileSource(stream, table, options)
-            # A command that is typed is typed again: it does not wait for a log that is unavailable.
+            # One attempt: whoever runs the command can run it again if the log is unavailable.
             pump(source, self, options=PumpOptions(attempts=1))
 
     @property
@@ -154,20 +154,20 @@ class _Work:
         return self._writer.position
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
-        """Store rows and count them; Ctrl-C waits, so that what is printed is what was stored."""
-        from penstock.capture.files.source import line_of
+        """Store rows and count them. Ctrl-C waits for it, so that the printed counts are what was stored."""
+        from penstock.capture.files.source import line_number
 
-        with uninterrupted():
+        with defer_interrupt():
             stored = self._writer.write(rows, position)
             self.stored += sum(len(part.rows) for part in rows) if stored else 0
-            self._written_line = line_of(position)
+            self._written_line = line_number(position)
         return stored
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _input(file: Path | None) -> AbstractContextManager[Blocks]:
+def _open_input(file: Path | None) -> AbstractContextManager[ByteStream]:
     if file is None:
         return nullcontext(sys.stdin.buffer)  # type: ignore[arg-type]  # declared as BinaryIO, it is a BufferedReader
     try:
@@ -176,25 +176,26 @@ def _input(file: Path | None) -> AbstractContextManager[Blocks]:
         raise DeclarationError(f"{file}: it cannot be read ({error.strerror})") from error
 
 
-def _size(stream: Blocks) -> int | None:
-    """How many bytes will come, where that is known."""
+def _size(stream: ByteStream) -> int | None:
+    """How many bytes the input has; None if unknown."""
     is_file = isinstance(stream, io.BufferedReader) and stream is not sys.stdin.buffer
     return os.fstat(stream.fileno()).st_size or None if is_file else None
 
 
-def _print_result(work: _Work, bad: int, *, complete: bool, as_json: bool) -> None:
-    """What was acknowledged: as the result, or, when the work was cut short, on stderr."""
-    text = f"stored {counted(work.stored, 'row')} in '{work.topic.name}'"
-    if work.passed_over:
-        text += f"; {work.passed_over} passed over: producer '{work.producer}' had come to record {work.come_to} before"
+def _print_result(transfer: _Transfer, bad: int, *, complete: bool, as_json: bool) -> None:
+    """Print what was acknowledged: as the result, or on stderr if the transfer was cut short."""
+    skipped, before = transfer.skipped_rows, transfer.previous_record
+    text = f"stored {count_text(transfer.stored, 'row')} in '{transfer.topic.name}'"
+    if skipped:
+        text += f"; {skipped} passed over: producer '{transfer.producer}' had come to record {before} before"
     if bad:
-        text += f"; {counted(bad, 'bad line')} left out"
+        text += f"; {count_text(bad, 'bad line')} left out"
     if not complete:
-        tell(text + (f"; the last was line {work.last_line}" if work.last_line else ""))
+        print_stderr(text + (f"; the last was line {transfer.last_line}" if transfer.last_line else ""))
     elif not as_json:
-        say(text)
-        if work.passed_over and not work.stored:
-            tell("hint: use another name for another input")
+        print_line(text)
+        if skipped and not transfer.stored:
+            print_stderr("hint: use another name for another input")
     if as_json:
-        counts = {"stored": work.stored, "repeated": work.passed_over, "bad": bad, "last_line": work.last_line}
-        print_json({"topic": work.topic.name, **counts, "complete": complete})
+        counts = {"stored": transfer.stored, "repeated": skipped, "bad": bad, "last_line": transfer.last_line}
+        print_json({"topic": transfer.topic.name, **counts, "complete": complete})

@@ -13,12 +13,12 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AppName, LogPath
-from penstock.cli.output import plain
+from penstock.cli.output import json_value, plain_text
 
 if TYPE_CHECKING:
     from penstock.derive.views.answer import Answer, Row
 
-# The rows that decide how wide the columns are; those that follow are printed as they come.
+# How many rows decide the width of columns; the rows after them are printed as they come.
 ROWS_TO_MEASURE = 1_000
 
 
@@ -30,18 +30,18 @@ def query(
         bool, typer.Option("--json", help="Print one JSON document: app, epoch, rows. Read as it is printed.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
 ) -> None:
     """Ask the views of an app with SQL, also while it runs.
 
     All views in a question are of the same epoch.
     """
-    from penstock.derive.views import query as ask
+    from penstock.derive.views import query as run_query
     from penstock.paths import app_directory, chosen_app
 
     if as_json and as_csv:
         raise typer.BadParameter("choose --json or --csv")
-    with ask(app_directory(log, chosen_app(log, app)), sql) as answer:
+    with run_query(app_directory(log_path, chosen_app(log_path, app)), sql) as answer:
         if as_json:
             lines = _json_lines(answer)
         else:
@@ -63,12 +63,12 @@ def _json_lines(answer: Answer) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(plain(value), ensure_ascii=False)
+    return json.dumps(json_value(value), ensure_ascii=False)
 
 
 def _csv_lines(answer: Answer) -> Iterator[str]:
     class Line:
-        """What a csv.writer writes to."""
+        """The file that a csv.writer writes to; it keeps the last line."""
 
         text = ""
 
@@ -76,14 +76,14 @@ def _csv_lines(answer: Answer) -> Iterator[str]:
             self.text = text
 
     line = Line()
-    writer = csv.writer(line)  # its line end has both characters that then get quotes inside a field
+    writer = csv.writer(line)  # with "\r\n" as its line end, it quotes a field that contains either character
     for row in chain([answer.columns], answer):
-        writer.writerow(["" if value is None else _text(value) for value in row])
+        writer.writerow(["" if value is None else plain_text(value) for value in row])
         yield line.text.removesuffix("\r\n")
 
 
 def _table_lines(columns: Iterable[str], rows: Iterator[Row]) -> Iterator[str]:
-    """Rows under the names of their columns; numbers stand to the right, null is a dash."""
+    """Rows under their column names. Numbers are right-aligned; null is a dash."""
     first = list(islice(rows, ROWS_TO_MEASURE))
     names = list(columns)
     cells = [[_cell(value) for value in row] for row in first]
@@ -109,10 +109,5 @@ def _is_number(values: Iterable[object]) -> bool:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    text = _text(value)
+    text = plain_text(value)
     return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
-
-
-def _text(value: object) -> str:
-    simple = plain(value)
-    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)

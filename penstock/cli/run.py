@@ -16,13 +16,13 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, ChosenApp, LogOfApp
-from penstock.cli.output import counted, instant, say, tell
+from penstock.cli.output import count_text, instant_text, print_line, print_stderr
 
 if TYPE_CHECKING:
     from penstock.engine.epoch import Progress
     from penstock.errors import UnavailableError
 
-# Where nobody watches a terminal, a line this often is enough.
+# How often to print a line if stderr is not a terminal.
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -36,7 +36,7 @@ def run(
     ] = None,
     app: ChosenApp = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document for every epoch.")] = False,
-    log: LogOfApp = None,
+    log_path: LogOfApp = None,
 ) -> None:
     """Run an app: keep its views in step with the log, until it is stopped.
 
@@ -50,35 +50,37 @@ def run(
     _let_workers_import_from(file.resolve().parent)
     stop = threading.Event()
     _stop_on_signals(stop)
-    told = _Told(as_json=as_json)
-    tell(f"app '{loaded.name}': starting Spark")
-    program = Program(loaded.plan, log or loaded.log, loaded.settings)
+    printer = _ProgressPrinter(as_json=as_json)
+    print_stderr(f"app '{loaded.name}': starting Spark")
+    program = Program(loaded.plan, log_path or loaded.log, loaded.settings)
     options = RunOptions(once=once, rebuild=rebuild, master=spark)
     try:
-        listener = Listener(told.progress, told.waiting, told.cut_short, told.restarting)
+        listener = Listener(
+            printer.print_progress, printer.print_waiting, printer.print_cut_short, printer.print_restart
+        )
         run_app(program, options, stop=stop, listener=listener)
     finally:
-        told.end()
+        printer.finish()
 
 
 def _let_workers_import_from(folder: Path) -> None:
-    """A user's function may use modules that lie beside the app."""
+    """Let Spark's Python workers import modules from the app's folder: a user's function may need them."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():  # asked twice: somebody is in a hurry, and an epoch can be repeated
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():  # the second signal: stop at once, since an epoch can be repeated
             os._exit(128 + number)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
 
 
-class _Told:
-    """Tells how an app gets on: a line that changes on a terminal, some lines elsewhere, or JSON."""
+class _ProgressPrinter:
+    """Prints the progress of an app: one changing line on a terminal, a line now and then elsewhere, or JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -87,71 +89,74 @@ class _Told:
         self._pending: str | None = None
         self._rows = self._epochs = 0
 
-    def progress(self, done: Progress) -> None:
-        self._rows += done.rows
+    def print_progress(self, progress: Progress) -> None:
+        self._rows += progress.rows
         self._epochs += 1
         if self._as_json:
-            say(json.dumps(_document(done)))
+            print_line(json.dumps(_document(progress)))
             return
-        line = _line(done)
+        line = _line(progress)
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{line}")
             sys.stderr.flush()
         elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
-            tell(line)
+            print_stderr(line)
             self._last, self._pending = time.monotonic(), None
         else:
             self._pending = line
 
-    def waiting(self, error: UnavailableError) -> None:
-        self._break()
-        tell(f"waiting: {error.message}")
+    def print_waiting(self, error: UnavailableError) -> None:
+        self._end_line()
+        print_stderr(f"waiting: {error.message}")
 
-    def cut_short(self) -> None:
-        self._break()
-        tell("Spark was ended too: the epoch that was running is run again at the next start")
+    def print_cut_short(self) -> None:
+        self._end_line()
+        print_stderr("Spark was ended too: the epoch that was running is run again at the next start")
 
-    def restarting(self, what: str) -> None:
-        self._break()
-        tell(what)
+    def print_restart(self, what: str) -> None:
+        self._end_line()
+        print_stderr(what)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         if self._pending:
-            tell(self._pending)
-        self._break()
+            print_stderr(self._pending)
+        self._end_line()
         if not self._as_json:
-            tell(f"stopped after {counted(self._epochs, 'epoch')} and {counted(self._rows, 'row')}")
+            print_stderr(f"stopped after {count_text(self._epochs, 'epoch')} and {count_text(self._rows, 'row')}")
 
-    def _break(self) -> None:
+    def _end_line(self) -> None:
         if self._terminal:
             sys.stderr.write("\n")
 
 
-def _document(done: Progress) -> dict[str, object]:
+def _document(progress: Progress) -> dict[str, object]:
     return {
-        "epoch": done.epoch,
-        "rows": done.rows,
-        "lag": done.lag,
-        "watermark": None if done.watermark is None else instant(done.watermark),
-        "late": done.late,
-        "dead": done.dead,
-        "building": done.building,
-        "seconds": round(done.seconds, 4),
-        "targets": {name: {"rows": one.rows, "seconds": round(one.seconds, 4)} for name, one in done.targets.items()},
+        "epoch": progress.epoch,
+        "rows": progress.rows,
+        "lag": progress.lag,
+        "watermark": None if progress.watermark is None else instant_text(progress.watermark),
+        "late": progress.late,
+        "dead": progress.dead,
+        "building": progress.building,
+        "seconds": round(progress.seconds, 4),
+        "targets": {
+            name: {"rows": target.rows, "seconds": round(target.seconds, 4)}
+            for name, target in progress.targets.items()
+        },
     }
 
 
-def _line(done: Progress) -> str:
-    mark = "none" if done.watermark is None else instant(done.watermark)
+def _line(progress: Progress) -> str:
+    mark = "none" if progress.watermark is None else instant_text(progress.watermark)
     parts = [
-        f"epoch {done.epoch:,}",
-        f"{counted(done.rows, 'row')} in {done.seconds:.2f} s",
-        f"lag {done.lag:,}",
+        f"epoch {progress.epoch:,}",
+        f"{count_text(progress.rows, 'row')} in {progress.seconds:.2f} s",
+        f"lag {progress.lag:,}",
         f"watermark {mark}",
-        f"late {done.late:,}",
+        f"late {progress.late:,}",
     ]
-    if done.dead:
-        parts.append(f"dead {done.dead:,}")
-    if done.building:
+    if progress.dead:
+        parts.append(f"dead {progress.dead:,}")
+    if progress.building:
         parts.append("building changed views")
     return ", ".join(parts)

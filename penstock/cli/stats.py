@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
-from penstock.cli.output import instant, print_json, print_table, say
+from penstock.cli.output import instant_text, print_json, print_line, print_table
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 @command
 def stats(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All topics without one.")] = None,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Show sizes and ranges: of the partitions of one topic, or of all topics."""
     from penstock.cli.topic.describe import partition_document, print_partitions
 
-    with open_log(log) as opened:
-        names = [topic] if topic else opened.topics()
-        found = {name: opened.topic(name).statistics() for name in names}
+    with open_log(log_path) as log:
+        names = [topic] if topic else log.topics()
+        found = {name: log.topic(name).statistics() for name in names}
     if as_json:
         print_json(
             {
                 "topics": [
-                    {"topic": name, "partitions": [partition_document(one) for one in parts]}
+                    {"topic": name, "partitions": [partition_document(partition) for partition in parts]}
                     for name, parts in found.items()
                 ]
             }
@@ -39,21 +39,21 @@ def stats(
     elif topic:
         print_partitions(found[topic])
     elif not found:
-        say(f"no topics in {log}")
+        print_line(f"no topics in {log_path}")
     else:
         columns = ("topic", "partitions", "rows", "size", "segments", "last event", "last append")
-        print_table(columns, [(name, *_sums(parts)) for name, parts in found.items()])
+        print_table(columns, [(name, *_totals(parts)) for name, parts in found.items()])
 
 
-def _sums(parts: list[Statistics]) -> tuple[int, int, str, int, str | None, str | None]:
-    """The partitions of a topic taken together."""
-    last_event = max((one.max_time for one in parts if one.max_time is not None), default=None)
-    last_append = max((one.append_time for one in parts if one.append_time is not None), default=None)
+def _totals(parts: list[Statistics]) -> tuple[int, int, str, int, str | None, str | None]:
+    """The totals of a topic over its partitions."""
+    last_event = max((partition.max_time for partition in parts if partition.max_time is not None), default=None)
+    last_append = max((partition.append_time for partition in parts if partition.append_time is not None), default=None)
     return (
         len(parts),
-        sum(one.rows for one in parts),
-        format_size(sum(one.bytes for one in parts)),
-        sum(one.segments for one in parts),
-        None if last_event is None else instant(last_event),
-        None if last_append is None else instant(last_append),
+        sum(partition.rows for partition in parts),
+        format_size(sum(partition.bytes for partition in parts)),
+        sum(partition.segments for partition in parts),
+        None if last_event is None else instant_text(last_event),
+        None if last_append is None else instant_text(last_append),
     )

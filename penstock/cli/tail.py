@@ -16,7 +16,7 @@ from penstock.cli.positions import POSITION_HELP, positions_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.cli.rows import Chosen, ShownRow
+    from penstock.cli.tail_rows import RowSelection, ShownRow
     from penstock.log import Topic
 
 LAST_ROWS = 10
@@ -45,44 +45,46 @@ def tail(
             help="A JSON object per line: partition, offset, appended_at, deleted, version (if versioned), row.",
         ),
     ] = False,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
 ) -> None:
     """Show rows of a topic: the last 10, or from a position on.
 
     A line is partition:offset, the time at which the row was appended, and the columns.
     """
-    from penstock.cli.rows import Chosen, json_line, text_line
+    from penstock.cli.tail_rows import RowSelection, json_line, text_line
 
-    with open_log(log) as opened:
-        topic = opened.topic(name)
-        chosen = Chosen.of(topic, key=key or [], partition=partition, columns=columns)
+    with open_log(log_path) as log:
+        topic = log.topic(name)
+        selection = RowSelection.from_options(topic, key=key or [], partition=partition, columns=columns)
         printer = _Printer(json_line if as_json else text_line, limit if start is not None else None)
         with suppress(KeyboardInterrupt):
-            _show(topic, chosen, printer, start=start, last=LAST_ROWS if limit is None else limit, follow=follow)
+            _show(topic, selection, printer, start=start, last=LAST_ROWS if limit is None else limit, follow=follow)
 
 
-def _show(topic: Topic, chosen: Chosen, printer: _Printer, *, start: str | None, last: int, follow: bool) -> None:
-    """What is there, then what arrives."""
-    from penstock.cli.rows import last_rows, rows_between
+def _show(
+    topic: Topic, selection: RowSelection, printer: _Printer, *, start: str | None, last: int, follow: bool
+) -> None:
+    """Print the stored rows, then new rows as they arrive."""
+    from penstock.cli.tail_rows import last_rows, rows_between
 
-    ends = {number: end for number, end in topic.ends().items() if number in chosen.partitions}
+    ends = {number: end for number, end in topic.ends().items() if number in selection.partitions}
     if start is None:
-        printer.print(last_rows(topic, chosen, ends, count=last))
+        printer.print(last_rows(topic, selection, ends, count=last))
     else:
-        printer.print(rows_between(topic, chosen, positions_in(topic, start, list(ends)), ends))
+        printer.print(rows_between(topic, selection, positions_in(topic, start, list(ends)), ends))
     if not follow or printer.full or not ends:
         return
-    reader = topic.reader(ends, partitions=list(ends), columns=chosen.read_columns)
+    reader = topic.reader(ends, partitions=list(ends), columns=selection.read_columns)
     try:
         while not printer.full:
             for batch in reader.poll(None):
-                printer.print(chosen.rows_of(batch))
+                printer.print(selection.rows_of(batch))
     finally:
         reader.close()
 
 
 class _Printer:
-    """Prints lines up to a limit, each batch at once."""
+    """Prints rows up to a limit, and flushes after each batch."""
 
     def __init__(self, line: Callable[[ShownRow], str], limit: int | None) -> None:
         self._line = line

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath
-from penstock.cli.output import instant, print_json, print_table, say
+from penstock.cli.output import instant_text, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from penstock.derive.views import ViewStatus
 
 
 @command
-def views(app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+def views(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """List the views of an app: how many rows they have, and how fresh they are.
 
     The epoch and its age are those of all views: they move together. The watermark is the time up to which everything
@@ -23,12 +23,12 @@ def views(app: AppName = None, log: LogPath = DEFAULT_LOG, as_json: AsJson = Fal
     from penstock.derive.views import views as status
     from penstock.paths import app_directory, chosen_app
 
-    chosen = chosen_app(log, app)
-    found = status(app_directory(log, chosen))
+    chosen = chosen_app(log_path, app)
+    found = status(app_directory(log_path, chosen))
     if as_json:
         print_json({"app": chosen, "views": [_document(view) for view in found]})
     elif not found:
-        say(f"app '{chosen}' has no views")
+        print_line(f"app '{chosen}' has no views")
     else:
         now = datetime.now(UTC)
         columns = ("view", "rows", "key", "watermark", "events", "epoch", "committed at", "age")
@@ -40,10 +40,10 @@ def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
         f"{view.name} (being rebuilt)" if view.rebuilding else view.name,
         view.rows,
         None if view.key is None else ",".join(view.key),
-        None if view.watermark is None else instant(view.watermark),
+        None if view.watermark is None else instant_text(view.watermark),
         None if view.account is None else view.account.counted,
         view.epoch,
-        None if view.committed_at is None else instant(view.committed_at),
+        None if view.committed_at is None else instant_text(view.committed_at),
         None if view.committed_at is None else _age(view.committed_at, now),
     )
 

@@ -1,1 +1,1 @@
-"""Answers are kept: views, read from what the engine has committed, and targets outside of the log."""
+"""Answers are kept: reading views from what the engine has committed, and targets outside of the log."""

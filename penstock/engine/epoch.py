@@ -23,10 +23,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.contracts import Changes
-from penstock.engine.build.graph import StateOf
+from penstock.contracts import Changes, Log, ReadOffset
+from penstock.engine.build.graph import NodeState
 from penstock.engine.ledger.garbage import Garbage
-from penstock.engine.ledger.records import Account, Commit, Dead, EpochChanges, EpochPlan, Times, ViewChangeFiles
+from penstock.engine.ledger.records import (
+    Account,
+    Commit,
+    Dead,
+    EpochChanges,
+    EpochPlan,
+    GroupWatermarks,
+    ViewChangeFiles,
+)
 from penstock.engine.ledger.registration import (
     HeldRows,
     Registration,
@@ -53,8 +61,6 @@ from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, RowError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
-from penstock.log import Log, ReadPosition
-from penstock.log.topic import Topic
 from penstock.units import NO_TIME
 
 _LOGGER = logging.getLogger(__name__)
@@ -123,7 +129,7 @@ class Instance:
             self.close()
             raise
 
-    def _register(self) -> list[ReadPosition]:
+    def _register(self) -> list[ReadOffset]:
         """Have the log keep what the app has not read, from now on under this instance's token.
 
         Also what the last commit has not read: if this program goes no further, another one may continue from there.
@@ -147,7 +153,7 @@ class Instance:
         return {
             name: rows
             for name, rows in rows_of(pending).items()
-            if name in topics and self._log.topic(name).description.id == pending.cut.sources[name].topic_id
+            if name in topics and self._log.topic(name).id == pending.cut.sources[name].topic_id
         }
 
     @property
@@ -163,13 +169,13 @@ class Instance:
         """What became of all events so far, by view."""
         return dict(self._app.live.accounts)
 
-    def topics(self) -> list[Topic]:
-        """What it reads."""
-        return [one.topic for one in self._app.whole.inputs.values()]
+    def topics(self) -> list[str]:
+        """The names of the topics that it reads."""
+        return list(self._app.whole.inputs)
 
     def present(self) -> dict[str, Ends]:
         """Where the topics end now."""
-        return {name: one.topic.ends() for name, one in self._app.whole.inputs.items()}
+        return {name: input_.topic.ends() for name, input_ in self._app.whole.inputs.items()}
 
     def has_read(self, ends: Mapping[str, Ends]) -> bool:
         """Whether all views hold everything up to there."""
@@ -189,7 +195,7 @@ class Instance:
             return None
         self._reached("plan")
         track = self._app.track(plan.track)
-        with self._losses.counted(track.engine, self._epoch_input(track, plan)):
+        with self._losses.count(track.engine, self._epoch_input(track, plan)):
             plan, work, ran = self._unpublished = self._unpublished or self._run_epoch(track, plan)  # 2
         self._reached("run")
         after = self._app.after(plan, track.after(work.cut, work.after, ran))  # checks that the accounts balance
@@ -209,14 +215,14 @@ class Instance:
     def _refuse_if_replaced(self) -> None:
         ledger = self._app.ledger
         if (token := ledger.token()) > self.token:
-            raise self._replaced(token)
+            raise self._replaced_error(token)
         if (last := ledger.last_epoch()) != self._app.epoch:
             raise UnknownOutcomeError(
                 f"app '{ledger.app}': epoch {last} is committed, and this instance knows of {self._app.epoch}",
                 hint="start the app again: it continues from there",
             )
 
-    def _replaced(self, token: int) -> FencedError:
+    def _replaced_error(self, token: int) -> FencedError:
         return FencedError(
             f"app '{self._app.ledger.app}': instance {self.token} was replaced by instance {token}",
             hint="another instance of this app has started, or a savepoint was restored; only the newest one runs",
@@ -236,7 +242,7 @@ class Instance:
             case "run":
                 return pending
             case "use up":
-                sources = {name: replace(one, starts=one.ends) for name, one in app.live.cut.sources.items()}
+                sources = {name: replace(source, starts=source.ends) for name, source in app.live.cut.sources.items()}
                 return self._write_plan(app.live, replace(app.live.cut, sources=sources), app.live.times)
             case "finish":
                 return self._take_over_plan(pending, replaced_inputs(pending, found))
@@ -252,7 +258,7 @@ class Instance:
             return None
         return self._write_plan(track, cut, times)
 
-    def _next_cut(self, track: Track) -> tuple[Cut, Times]:
+    def _next_cut(self, track: Track) -> tuple[Cut, GroupWatermarks]:
         live, backfill = self._app.live, track is self._app.backfill
         until = live.cut.sources if backfill else None
         cut, reached = next_cut(self._log, track.inputs, track.cut, self._settings, now=self._clock(), until=until)
@@ -277,7 +283,7 @@ class Instance:
         self._write_plan(track, *self._next_cut(track))
         return True
 
-    def _write_plan(self, track: Track, cut: Cut, times: Times) -> EpochPlan:
+    def _write_plan(self, track: Track, cut: Cut, times: GroupWatermarks) -> EpochPlan:
         app = self._app
         plan = EpochPlan(
             app.epoch + 1,
@@ -295,12 +301,12 @@ class Instance:
 
         `inputs` are other topics now, which it does not read.
         """
-        sources = {name: one for name, one in pending.cut.sources.items() if name not in inputs}
+        sources = {name: source for name, source in pending.cut.sources.items() if name not in inputs}
         plan = replace(
             pending,
             token=self.token,
             cut=replace(pending.cut, sources=sources),
-            times={group: one for group, one in pending.times.items() if not topics_in(group) & set(inputs)},
+            times={group: time for group, time in pending.times.items() if not topics_in(group) & set(inputs)},
             outputs=self._app.versions_of(self._app.live),
         )
         return self._store_plan(plan)
@@ -311,7 +317,7 @@ class Instance:
         try:
             self._registration.move(self.token, self._read, rows_of(plan))
         except FencedError:
-            raise self._replaced(self._app.ledger.token()) from None
+            raise self._replaced_error(self._app.ledger.token()) from None
         self._app.ledger.write_plan(plan)
         return plan
 
@@ -376,7 +382,7 @@ class Instance:
                 published[name] = target.last
         except (FencedError, FileNotFoundError):  # whoever has replaced us has also removed what we had staged
             if (token := self._app.ledger.token()) > self.token:
-                raise self._replaced(token) from None
+                raise self._replaced_error(token) from None
             raise
         return published
 
@@ -404,23 +410,23 @@ class Instance:
             if ran.state_counts.get(state.name, {}).get("late")
         }
         for state in late.values():
-            places: dict[str, dict[int, list[int]]] = {}
+            late_offsets: dict[str, dict[int, list[int]]] = {}
             for row in self._late(track, work, state):
-                places.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
-            for topic, offsets in places.items():
+                late_offsets.setdefault(row["_topic"], {}).setdefault(row["_partition"], []).append(row["_offset"])
+            for topic, offsets in late_offsets.items():
                 rows = late_rows(
                     track.inputs[topic].topic,
                     offsets,
                     late_for=track.outputs_of(state.node),
-                    watermark=work.time_before(state) + state.delay,
+                    watermark=work.watermark_before(state) + state.delay,
                 )
                 known = aside.get(late_topic(topic))
                 aside[late_topic(topic)] = rows if known is None else pa.concat_batches([known, rows])  # type: ignore[attr-defined]
         return aside
 
-    def _late(self, track: Track, work: EpochInput, state: StateOf) -> list[dict[str, Any]]:
+    def _late(self, track: Track, work: EpochInput, state: NodeState) -> list[dict[str, Any]]:
         try:
-            return track.engine.late(work, state)
+            return track.engine.find_late_rows(work, state)
         except FAILURES as error:
             raise plain_failure(error, f"app '{track.plan.app}', late rows of epoch {work.epoch}") from error
 
@@ -454,15 +460,15 @@ class Instance:
     def _progress(
         self, work: EpochInput, track: Track, ran: EpochResult, published: Mapping[str, Published], seconds: float
     ) -> Progress:
-        ends = {name: one.topic.ends() for name, one in track.inputs.items()}
+        ends = {name: input_.topic.ends() for name, input_ in track.inputs.items()}
         lag = sum(ends[name][number] - end for name in ends for number, end in work.cut.sources[name].ends.items())
         return Progress(
             work.epoch,
             rows_in(work.cut),
             lag,
             min((moment for moment in work.after.values() if moment != NO_TIME), default=None),
-            sum(one.get("late", 0) for one in ran.state_counts.values()),
-            sum(one["dead"] for one in ran.source_counts.values()),
+            sum(counts.get("late", 0) for counts in ran.state_counts.values()),
+            sum(counts["dead"] for counts in ran.source_counts.values()),
             self._app.backfill is not None,
             seconds,
             published,
@@ -494,7 +500,8 @@ def _staged_changes(ran: EpochResult, outputs: Iterable[str]) -> ChangesByName:
 def _over_answers(output: flow.Output, error: BaseException) -> PenstockError:
     kind = "view" if isinstance(output, flow.View) else "sink"
     return PenstockError(
-        f"{output.place}: {kind} '{output.name}': an expression fails, and no single row is to blame: {reason(error)}",
+        f"{output.location}: {kind} '{output.name}': an expression fails, and no single row is to blame: "
+        f"{reason(error)}",
         hint="over the answers of groups, use functions that give null where others fail: try_divide, try_cast",
     )
 

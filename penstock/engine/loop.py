@@ -5,21 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.contracts import Log, Wakes, Watch
 from penstock.engine.epoch import Instance, Progress
 from penstock.engine.run.failures import SparkLostError
 from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
 from penstock.errors import PenstockError, UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
-from penstock.log import Log
-from penstock.log.topic import Topic
-from penstock.log.wait import Watch
-from penstock.paths import app_directory
+from penstock.logs import open_log
 
 # In the app's folder: what Spark itself has to say.
 SPARK_OUTPUT = "spark.log"
@@ -38,10 +36,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is to be run: a plan, the log it reads, and settings."""
+    """What is to be run: a plan, the log it reads by its URL or path, and settings."""
 
     plan: flow.Plan
-    log: Path
+    log: str | Path
     settings: AppSettings
 
 
@@ -70,7 +68,7 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
     If Spark itself ends, it is started again, and the app is opened as after a crash: its plan is on disk.
     """
     restarts = _Restarts(program.plan.app)
-    with Log(program.log) as log:
+    with closing(open_log(program.log, create=True)) as log:
         runner = _Runner(program, options, log, stop, listener)
         while True:
             try:
@@ -131,7 +129,7 @@ class _Runner:
         self._rebuild = options.rebuild
 
     def run_with_a_spark(self) -> None:
-        with _spark(self._program, self._options) as spark:
+        with self._spark() as spark:
             try:
                 self._run(spark)
             except Exception as error:
@@ -145,65 +143,62 @@ class _Runner:
                 else:
                     raise
 
+    @contextmanager
+    def _spark(self) -> Iterator[SparkSession]:
+        """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process.
+
+        One that can do no more work is ended and forgotten, so that another can be started.
+        """
+        app, master = self._program.plan.app, self._options.master
+        spark = start_spark(app, master, output=self._log.apps_folder / app / SPARK_OUTPUT)
+        try:
+            yield spark
+        except _SparkEndedError:
+            end_spark(spark)
+            raise
+        finally:
+            if master is not None:
+                with suppress(Exception):  # it may be gone
+                    spark.stop()
+
     def _run(self, spark: SparkSession) -> None:
-        instance = retry_while_unavailable(lambda: self._opened(spark), self._stop, self._listener.waiting)
+        instance = retry_while_unavailable(lambda: self._open_instance(spark), self._stop, self._listener.waiting)
         if instance is None:
             return
         with instance:
-            _run_epochs(instance, spark, self._options, self._stop, self._listener)
+            self._run_epochs(instance, spark)
 
-    def _opened(self, spark: SparkSession) -> Instance:
+    def _open_instance(self, spark: SparkSession) -> Instance:
         program = self._program
         instance = Instance(program.plan, self._log, program.settings, spark, rebuild=self._rebuild)
         self._rebuild = False  # it has begun, and goes on also with another Spark
         return instance
 
+    def _run_epochs(self, instance: Instance, spark: SparkSession) -> None:
+        stop, listener = self._stop, self._listener
+        present = instance.present()
+        watch = _AppendedRows(self._log, instance.topics())
+        try:
+            while not stop.is_set():
+                done = retry_while_unavailable(lambda: self._step(instance, spark), stop, listener.waiting)
+                if done is not None:
+                    listener.progress(done)
+                if self._options.once and (done is None or not done.rows) and instance.has_read(present):
+                    return
+                if done is None:
+                    watch.wait(LOOK_SECONDS, stop)
+        finally:
+            watch.close()
 
-@contextmanager
-def _spark(program: Program, options: RunOptions) -> Iterator[SparkSession]:
-    """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process.
-
-    One that can do no more work is ended and forgotten, so that another can be started.
-    """
-    output = app_directory(program.log, program.plan.app) / SPARK_OUTPUT
-    spark = start_spark(program.plan.app, options.master, output=output)
-    try:
-        yield spark
-    except _SparkEndedError:
-        end_spark(spark)
-        raise
-    finally:
-        if options.master is not None:
-            with suppress(Exception):  # it may be gone
-                spark.stop()
-
-
-def _run_epochs(
-    instance: Instance, spark: SparkSession, options: RunOptions, stop: threading.Event, listener: Listener
-) -> None:
-    def step() -> Progress | None:
+    def _step(self, instance: Instance, spark: SparkSession) -> Progress | None:
         try:
             return instance.step()
         except SparkLostError as error:  # a Spark that has ended is not waited for
-            if stop.is_set():
+            if self._stop.is_set():
                 has_ended(spark)  # who has told us to stop may have told it too, and it takes its time
             if (how := how_it_ended(spark)) is not None:
                 raise _SparkEndedError(how) from error
             raise
-
-    present = instance.present()
-    watch = _Watch(instance.topics())
-    try:
-        while not stop.is_set():
-            done = retry_while_unavailable(step, stop, listener.waiting)
-            if done is not None:
-                listener.progress(done)
-            if options.once and (done is None or not done.rows) and instance.has_read(present):
-                return
-            if done is None:
-                watch.wait(LOOK_SECONDS, stop)
-    finally:
-        watch.close()
 
 
 def retry_while_unavailable(
@@ -231,20 +226,21 @@ def _pause(error: UnavailableError) -> float:
     return min(TRY_AGAIN_SECONDS * longer, LONGEST_PAUSE_SECONDS)
 
 
-class _Watch:
-    """Wakes us when something is appended to one of some topics."""
+class _AppendedRows:
+    """Waits until something is appended to some topics. Where the log wakes nobody, the time is waited out."""
 
-    def __init__(self, topics: Iterable[Topic]) -> None:
-        paths = [
-            topic.partition(number).tail_file.path for topic in topics for number in range(topic.settings.partitions)
-        ]
-        self._watch = Watch(paths)
+    def __init__(self, log: Log, topics: Iterable[str]) -> None:
+        self._watch: Watch | None = log.watch(topics) if isinstance(log, Wakes) else None
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
+        if self._watch is None:
+            stop.wait(seconds)
+            return
         until = time.monotonic() + seconds
         # Signals end no wait here, so it is short enough to stop soon.
         while not stop.is_set() and time.monotonic() < until and not self._watch.wait(0.1):
             pass
 
     def close(self) -> None:
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()

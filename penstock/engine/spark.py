@@ -23,14 +23,15 @@ from pyspark.sql.udf import UserDefinedFunction
 from penstock.engine.run.failures import FAILURES, reason
 from penstock.errors import UnavailableError
 
-__all__ = ["SparkSession", "end_spark", "evaluated_in_place", "has_ended", "how_it_ended", "session_for", "start_spark"]
+__all__ = ["SparkSession", "end_spark", "evaluate_in_place", "has_ended", "how_it_ended", "session_for", "start_spark"]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
-# How long the process may take to end after it was told to.
+# How long the process may take to end after it was told to stop.
 END_SECONDS = 5.0
-_printed_to: set[str] = set()  # files
-# With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets it does not.
-_CONTEXT = {
+# The files to which this process has redirected the output of a Spark.
+_redirected_files: set[str] = set()
+# With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets none does.
+_CONTEXT_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,79 +40,79 @@ _CONTEXT = {
 
 
 def start_spark(name: str, master: str | None = None, *, output: Path | None = None) -> SparkSession:
-    """A session on this machine's cores, or on the cluster that `master` names.
+    """Start Spark on this machine's cores, or on the cluster that `master` names.
 
-    What Spark's processes print goes to the file `output`, if there is one: most of it helps nobody.
+    If `output` is given, what Spark's processes print goes to this file: most of it helps nobody.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Without it Spark looks up this machine's own name, and does not start where that name has no address.
+    # Without it Spark looks up the name of this machine, and does not start if that name has no address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # What fails is told by our own errors; Spark would tell it a second time, with the stacks of two languages.
+    # Our own errors say what fails. Spark would say it again, with the stack traces of two languages.
     for logger in ("SQLQueryContextLogger", "py4j"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_of_py4j)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
-    for key, value in {**_CONTEXT, "spark.log.level": "OFF" if output is None else "ERROR"}.items():
+    for key, value in {**_CONTEXT_SETTINGS, "spark.log.level": "OFF" if output is None else "ERROR"}.items():
         builder = builder.config(key, value)
     try:
-        with _printing_to(output), _own_interrupt():
+        with _redirect_stderr(output), _keep_interrupt_handler():
             spark = builder.getOrCreate()
     except FAILURES as error:
-        where = "" if master is None else f" on '{master}'"
+        on_master = "" if master is None else f" on '{master}'"
         raise UnavailableError(
-            f"Spark did not start{where}: {reason(error)}",
+            f"Spark did not start{on_master}: {reason(error)}",
             hint="it needs Java 17 or newer"
             + ("" if master is None else ", and a cluster that answers")
             + ("" if output is None else f"; what it says itself is in {output}"),
         ) from error
-    # It would print a traceback when the process it listens to is gone.
+    # It would print a traceback when the process it listens to has ended.
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, address: None
     return spark
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Py4J tells of a Spark that has ended through the logger of everybody, past its own one."""
+    """A filter for the root logger, to which Py4J logs that Spark has ended, bypassing its own logger."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """Leave Ctrl-C to whoever had it: PySpark would end the running job with it."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep the current handler of Ctrl-C: PySpark would install one that cancels the running job."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
-def _printing_to(path: Path | None) -> Iterator[None]:
-    """Let processes that are started meanwhile print to a file."""
+def _redirect_stderr(path: Path | None) -> Iterator[None]:
+    """Let processes that are started in this block print to a file."""
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
-    kept = os.dup(2)
-    # What an earlier Spark of this process has said stays: it may say why that one ended.
-    fresh = 0 if str(path) in _printed_to else os.O_TRUNC
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o644)
-    _printed_to.add(str(path))
+    saved_stderr = os.dup(2)
+    # The output of an earlier Spark of this process stays: it may say why that one ended.
+    truncate = 0 if str(path) in _redirected_files else os.O_TRUNC
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | truncate, 0o644)
+    _redirected_files.add(str(path))
     try:
         os.dup2(file, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
         os.close(file)
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Whether Spark's own process is gone, or goes within seconds."""
+    """Whether Spark's own process has ended, or ends within seconds."""
     try:
         _process(spark).wait(END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -120,9 +121,9 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def how_it_ended(spark: SparkSession) -> str | None:
-    """What became of a Spark that can do no more work, in words; None if it can.
+    """What happened to a Spark that can no longer work, in words; None if it can.
 
-    Its process is gone, or does not answer, or has stopped working because somebody told it to, such as its cluster.
+    Its process has ended, or does not answer, or somebody has shut it down, such as its cluster.
     """
     try:
         if not spark.sparkContext._jsc.sc().isStopped():
@@ -151,17 +152,17 @@ def _process(spark: SparkSession) -> subprocess.Popen[bytes]:
 def end_spark(spark: SparkSession) -> None:
     """End a Spark that may no longer answer, and forget it, so that the next `start_spark` starts another process.
 
-    1. Stop it, if it still listens; then its process is ended.
-    2. PySpark remembers its gateway, context and session for the life of this process: these are forgotten.
-    3. So is what functions remember of the gateway, which users may have made once for all sessions.
+    1. Stop it, if it still answers; then end its process.
+    2. Reset the gateway, context and session that PySpark remembers for the life of this process.
+    3. Reset what functions remember of the gateway: users may have made them once for all sessions.
     """
     context, gateway, process = spark.sparkContext, spark.sparkContext._gateway, _process(spark)
     with suppress(Exception), warnings.catch_warnings():  # 1
         warnings.simplefilter("ignore")
         context.stop()
-    for end in (lambda: gateway.shutdown(), process.kill, lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
+    for stop in (lambda: gateway.shutdown(), process.kill, lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
         with suppress(Exception):
-            end()
+            stop()
     server = getattr(context, "_accumulatorServer", None)  # 2
     if server is not None:
         with suppress(Exception):
@@ -175,8 +176,8 @@ def end_spark(spark: SparkSession) -> None:
 
 
 @contextmanager
-def evaluated_in_place(session: SparkSession) -> Iterator[None]:
-    """Have each expression evaluated where it stands: one that stands twice is else evaluated before any guard."""
+def evaluate_in_place(session: SparkSession) -> Iterator[None]:
+    """Let Spark evaluate each expression where it occurs: one that occurs twice would be evaluated before any guard."""
     session.conf.set(_SHARED_EVALUATION, "false")
     try:
         yield
@@ -185,16 +186,16 @@ def evaluated_in_place(session: SparkSession) -> Iterator[None]:
 
 
 def session_for(spark: SparkSession, partitions: int) -> SparkSession:
-    """A session of its own for one app, with the settings its plan relies on."""
+    """A new session for one app, with the settings that its plan relies on."""
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    # An epoch is planned once and small: looking at the sizes of stages between them costs a job for each.
+    # An epoch is small and planned once: adapting the plan to the sizes of stages would cost a job for each.
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.ansi.enabled", "true")
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-    # With a limit in bytes Spark works out the size of a batch anew for every row of it.
+    # With a limit in bytes Spark would compute the size of a batch again for every row.
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
-    # Tasks write state and stage rows: a repeated exchange would repeat that.
+    # Tasks write state and stage rows: running an equal exchange twice would repeat that.
     session.conf.set("spark.sql.exchange.reuse", "true")
     return session

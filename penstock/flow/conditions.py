@@ -1,7 +1,7 @@
-"""Conditions as text: taken apart where `and` joins them, and said with other names of their columns.
+"""Conditions as text: split at `and`, and rewritten with other column names.
 
-Every part is cut out of the text as it was written. Where it is not certain what a word means, nothing is taken apart
-and nothing is renamed: the condition is right where it stands.
+Every part is a piece of the text as the user wrote it. If it is not certain what a word means, nothing is split and
+nothing is renamed: the condition is correct as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from penstock.errors import DeclarationError
 from penstock.flow.expressions import columns_of
-from penstock.flow.names import unquoted
+from penstock.flow.names import unquote
 
 if TYPE_CHECKING:
     from penstock.flow.reading import Token
 
 
 def conjuncts(text: str) -> tuple[str, ...]:
-    """The conditions that must all be true, each as it was written; only one where no outermost `and` joins several."""
+    """The conditions that must all be true, each as it was written; the text itself if it is only one."""
     from penstock.flow.reading import tokens_of
 
     tokens = tokens_of(text)
@@ -29,70 +29,70 @@ def conjuncts(text: str) -> tuple[str, ...]:
         parts.append(text[start : tokens[at].start].strip())
         start = tokens[at].end
     parts.append(text[start:].strip())
-    return tuple(parts) if len(parts) > 1 and all(map(_readable, parts)) else (text,)
+    return tuple(parts) if len(parts) > 1 and all(map(_is_readable, parts)) else (text,)
 
 
-def renamed(text: str, names: Mapping[str, str]) -> str | None:
-    """The condition with the names of its columns replaced by those given; None if that cannot be done.
+def rename_columns(text: str, names: Mapping[str, str]) -> str | None:
+    """The condition with its column names replaced; None if that cannot be done.
 
-    The new names are expressions: backquoted where they have to be.
+    The new names are expressions: in backquotes if they need them.
     """
-    places = columns_in(text)
-    if places is None or any(name not in names for _, _, name in places):
+    positions = columns_in(text)
+    if positions is None or any(name not in names for _, _, name in positions):
         return None
     new, at = "", 0
-    for start, end, name in places:
-        new += text[at:start] + (text[start:end] if unquoted(names[name]) == name else names[name])
+    for start, end, name in positions:
+        new += text[at:start] + (text[start:end] if unquote(names[name]) == name else names[name])
         at = end
     new += text[at:]
-    # A new name may be that of a lambda's variable, or a word that means something where it now stands.
-    found = columns_in(new)
-    said = None if found is None else [name for _, _, name in found]
-    return new if said == [unquoted(names[name]) for _, _, name in places] else None
+    # A new name may be that of a lambda's variable, or a word with another meaning in its new position.
+    new_positions = columns_in(new)
+    new_names = None if new_positions is None else [name for _, _, name in new_positions]
+    return new if new_names == [unquote(names[name]) for _, _, name in positions] else None
 
 
 def cannot_fail(text: str, types: Mapping[str, pa.DataType | None]) -> bool:
-    """Whether it is certain that the condition can be evaluated on any row, given the types of its columns.
+    """Whether the condition can certainly be evaluated on any row, given the types of its columns.
 
-    Only comparisons of values of one kind are certain: a text that is compared with a number is cast, and may be none.
+    Only comparisons of values of one kind are certain: a text that is compared with a number is cast, which may fail.
     """
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
-    def kind(one: exp.Expr | None) -> str | None:
-        """What the part is, if it cannot fail."""
-        match one:
+    def kind(part: exp.Expr | None) -> str | None:
+        """The kind of value that a part of the condition has, if it cannot fail."""
+        match part:
             case exp.Paren():
-                return kind(one.this)
+                return kind(part.this)
             case exp.And() | exp.Or():
-                return together(one.left, one.right, all_are="truth")
+                return truth_of(part.left, part.right, required="truth")
             case exp.Not():
-                return together(one.this, all_are="truth")
+                return truth_of(part.this, required="truth")
             case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE() | exp.NullSafeEQ():
-                return together(one.left, one.right)
+                return truth_of(part.left, part.right)
             case exp.Between():
-                return together(one.this, one.args.get("low"), one.args.get("high"))
-            case exp.In() if one.expressions and not one.args.get("query"):
-                return together(one.this, *one.expressions)
-            case exp.Is() if isinstance(one.expression, exp.Null):
-                return together(one.this)
-            case exp.Mod() if isinstance(one.expression, exp.Literal) and one.expression.name.strip("0").isdecimal():
-                return kind(one.this) if kind(one.this) == "number" else None
-            case exp.Column() if len(one.parts) == 1:
-                return _kind_of(types.get(one.name))
-            case exp.Neg() if isinstance(one.this, exp.Literal):
-                return kind(one.this)
+                return truth_of(part.this, part.args.get("low"), part.args.get("high"))
+            case exp.In() if part.expressions and not part.args.get("query"):
+                return truth_of(part.this, *part.expressions)
+            case exp.Is() if isinstance(part.expression, exp.Null):
+                return truth_of(part.this)
+            case exp.Mod() if isinstance(part.expression, exp.Literal) and part.expression.name.strip("0").isdecimal():
+                return kind(part.this) if kind(part.this) == "number" else None
+            case exp.Column() if len(part.parts) == 1:
+                return _kind_of(types.get(part.name))
+            case exp.Neg() if isinstance(part.this, exp.Literal):
+                return kind(part.this)
             case exp.Literal():
-                return "text" if one.is_string else "number"
+                return "text" if part.is_string else "number"
             case exp.Boolean():
                 return "truth"
         return None
 
-    def together(*parts: exp.Expr | None, all_are: str | None = None) -> str | None:
-        """A truth, if all parts are of one kind."""
+    def truth_of(*parts: exp.Expr | None, required: str | None = None) -> str | None:
+        """A truth, if all parts are of one kind (of `required`, if it is given)."""
         kinds = {kind(part) for part in parts}
-        return "truth" if len(kinds) == 1 and None not in kinds and all_are in (None, *kinds) else None
+        return "truth" if len(kinds) == 1 and None not in kinds and required in (None, *kinds) else None
 
     try:
         return kind(sqlglot.parse_one(text, dialect="spark", into=exp.Condition)) == "truth"
@@ -110,11 +110,11 @@ def _kind_of(type_: pa.DataType | None) -> str | None:
         "moment": pa.types.is_timestamp(type_),
         "day": pa.types.is_date(type_),
     }
-    return next((kind for kind, is_it in kinds.items() if is_it), None)
+    return next((kind for kind, applies in kinds.items() if applies), None)
 
 
 def outermost_ands(tokens: Sequence[Token]) -> list[int]:
-    """Where the words `and` stand outside of all brackets and of a `between`; nowhere if there is an `or` too."""
+    """The positions of `and` outside of all brackets and not of a `between`; none if there is an `or` as well."""
     ands: list[int] = []
     opened, cases, betweens = 0, 0, 0
     for at, token in enumerate(tokens):
@@ -134,7 +134,7 @@ def outermost_ands(tokens: Sequence[Token]) -> list[int]:
     return ands
 
 
-def _readable(text: str) -> bool:
+def _is_readable(text: str) -> bool:
     try:
         columns_of(text)
     except DeclarationError:
@@ -143,9 +143,9 @@ def _readable(text: str) -> bool:
 
 
 def columns_in(text: str) -> list[tuple[int, int, str]] | None:
-    """Where columns stand in the text, from the first to the last: the start, the end, and the name of each.
+    """The positions of columns in the text, from the first to the last: the start, the end and the name of each.
 
-    Only the tree tells a column from a type, a unit or a field of the same name.
+    Only the tree distinguishes a column from a type, a unit or a field of the same name.
     """
     import sqlglot
     from sqlglot import exp
@@ -155,11 +155,11 @@ def columns_in(text: str) -> list[tuple[int, int, str]] | None:
         tree = sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
     except SqlglotError:
         return None
-    places = set()
+    positions = set()
     for column in tree.find_all(exp.Column):
         first = column.parts[0]
         start, end = first.meta.get("start"), first.meta.get("end")
-        if start is None or end is None or unquoted(text[start : end + 1]) != first.name:
+        if start is None or end is None or unquote(text[start : end + 1]) != first.name:
             return None
-        places.add((start, end + 1, first.name))
-    return sorted(places)
+        positions.add((start, end + 1, first.name))
+    return sorted(positions)

@@ -1,7 +1,7 @@
-"""Expressions are Spark SQL text. Everything that can be known to be wrong with one is found when it is declared.
+"""Expressions are Spark SQL text. Every mistake that can be known without running it is found when it is declared.
 
-Names of columns are taken as they are written: Spark would let upper and lower case pass for each other, Penstock
-offers the right spelling instead. Types are not checked here.
+Column names are case-sensitive: Spark would accept another case, Penstock suggests the right spelling instead. Types
+are not checked here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DeclarationError
 from penstock.flow.functions import WITHOUT_PARENTHESES, closest_function, kind_of
-from penstock.flow.names import unquoted
-from penstock.log.ddl import closest
+from penstock.flow.names import unquote
+from penstock.suggest import closest
 
 if TYPE_CHECKING:
     from penstock.flow.reading import Invocation, Reading
 
 Columns = Collection[str] | None
-"""The columns that are there; None where they are not known before the app starts."""
+"""The columns that an expression may use; None if they are not known before the app starts."""
 
 _REPEAT = "an answer must not depend on when or where it is computed"
 _LITERALS_OF_NOW = frozenset({"now", "today", "tomorrow", "yesterday"})
@@ -29,9 +29,9 @@ _LITERALS_OF_NOW = frozenset({"now", "today", "tomorrow", "yesterday"})
 class Call:
     """One call of an aggregate function.
 
-    `text` is the whole call as it was written, `filter` what stands in `filter (where ...)`, and `clause` is
-    `within group (...)` or `ignore nulls`: it is needed for the meaning, so only `text` says all where there is one.
-    The arguments of `count(*)` are `("1",)`, which means the same.
+    `text` is the whole call as it was written, `filter` the condition of `filter (where ...)`. `clause` is
+    `within group (...)` or `ignore nulls`: a call that has one is only complete as `text`. The arguments of `count(*)`
+    are `("1",)`, which means the same.
     """
 
     function: str
@@ -44,28 +44,28 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """An expression in two steps: the aggregate calls, and `outer`, in which `_a0`, `_a1`, ... are their results."""
+    """An expression in two steps: its aggregate calls, and `outer`, which uses their results as `_a0`, `_a1`, ..."""
 
     outer: str
     calls: tuple[Call, ...]
 
 
 def columns_of(text: str) -> frozenset[str]:
-    """The columns that an expression needs: of `a.b` only `a`, and nothing that is a variable of a lambda."""
+    """The columns that an expression uses: of `a.b` only `a`, and no variables of lambdas."""
     return _read(text).columns
 
 
 def split_aggregates(text: str, *, first: int = 0) -> Aggregates:
-    """Split an expression that was checked; the names of results begin with `_a<first>`, and equal calls share one."""
+    """Split a checked expression; results are named from `_a<first>` on, and equal calls share a result."""
     reading = _read(text)
     text = reading.text
     calls: dict[Call, str] = {}
     outer, at = "", 0
-    for found in _outermost(aggregates_in(reading)):
-        call = _call(text, found)
+    for found in outermost_aggregates(reading):
+        call = _aggregate_call(text, found)
         name = calls.setdefault(call, f"_a{first + len(calls)}")
         outer += text[at : found.start] + name
-        # Without parentheses the name could run together with a word behind it.
+        # Without parentheses the name could run into the next word.
         outer += " " if text[found.end : found.end + 1].isalnum() else ""
         at = found.end
     return Aggregates(outer + text[at:], tuple(calls))
@@ -75,18 +75,27 @@ def aggregates_in(reading: Reading) -> list[Invocation]:
     return [call for call in reading.calls if kind_of(call.function) == "aggregate"]
 
 
+def outermost_aggregates(reading: Reading) -> list[Invocation]:
+    """The calls of aggregates that are not inside another."""
+    outermost: list[Invocation] = []
+    for call in aggregates_in(reading):  # in the order of their starts
+        if not outermost or call.start >= outermost[-1].end:
+            outermost.append(call)
+    return outermost
+
+
 def check_expression(text: str, columns: Columns, *, instead: str) -> str:
-    """Check an expression over the columns of one row and return it; `instead` hints at where aggregates go."""
-    reading = _checked(text, columns)
+    """Check an expression over the columns of one row and return it; `instead` is the hint for aggregates."""
+    reading = _read_and_check(text, columns)
     for call in aggregates_in(reading):
-        raise DeclarationError(f"an aggregate is not allowed here; found {_shown(text, call)}", hint=instead)
+        raise DeclarationError(f"an aggregate is not allowed here; found {_call_text(text, call)}", hint=instead)
     _check_columns(reading.columns, columns)
     return reading.text
 
 
 def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
-    """Check an expression over a group: aggregates of its rows, and beside them only the columns it is grouped by."""
-    reading = _checked(text, columns)
+    """Check an expression over a group: aggregates of its rows, and outside of them only grouping columns."""
+    reading = _read_and_check(text, columns)
     if not aggregates_in(reading):
         raise DeclarationError(
             f"there is no aggregate in it; found {text!r}",
@@ -105,14 +114,14 @@ def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
 
 
 def check_column(name: str, columns: Columns) -> str:
-    """Check the name of a column, which is not an expression, and return it."""
+    """Check the name of a column and return it. Expressions are refused."""
     if not isinstance(name, str):
         raise DeclarationError(f"a column is given by its name; found {name!r}")
     if columns is not None and name not in columns:
         hint = closest(name, list(columns))
-        if hint is None and unquoted(name) is None:
+        if hint is None and unquote(name) is None:
             hint = f'an expression needs a name: name="{name}"'
-        raise _no_column(name, columns, hint)
+        raise _missing_column(name, columns, hint)
     return name
 
 
@@ -124,18 +133,18 @@ def _read(text: str) -> Reading:
     return read(text.strip())
 
 
-def _checked(text: str, columns: Columns) -> Reading:
-    """What is read, after the checks that hold for every expression."""
+def _read_and_check(text: str, columns: Columns) -> Reading:
+    """Read an expression and make the checks that apply to all of them."""
     reading = _read(text)
     for call in reading.calls:
         _check_call(reading.text, call)
-    _check_moments(reading, columns)
+    _check_current_values(reading, columns)
     return reading
 
 
 def _check_call(text: str, call: Invocation) -> None:
     kind = kind_of(call.function)
-    found = _shown(text, call)
+    found = _call_text(text, call)
     if call.over or kind == "window":
         raise DeclarationError(
             f"functions over other rows are not allowed; found {found}",
@@ -161,8 +170,8 @@ def _check_call(text: str, call: Invocation) -> None:
         raise DeclarationError(f"there are no grouping sets and no measures; found {found}")
 
 
-def _check_moments(reading: Reading, columns: Columns) -> None:
-    """Refuse what asks for the present moment or the user without looking like a call."""
+def _check_current_values(reading: Reading, columns: Columns) -> None:
+    """Refuse words that ask for the current time or user without being a call."""
     tokens = reading.tokens
     for at, token in enumerate(tokens):
         follows = tokens[at + 1].raw if at + 1 < len(tokens) else ""
@@ -179,7 +188,7 @@ def _check_columns(needed: Collection[str], columns: Columns) -> None:
         return
     for name in sorted(needed):
         if name not in columns:
-            raise _no_column(name, columns, closest(name, list(columns)))
+            raise _missing_column(name, columns, closest(name, list(columns)))
 
 
 def _check_keys(outside: Collection[str], keys: Sequence[str]) -> None:
@@ -192,24 +201,15 @@ def _check_keys(outside: Collection[str], keys: Sequence[str]) -> None:
             )
 
 
-def _no_column(name: str, columns: Collection[str], hint: str | None) -> DeclarationError:
+def _missing_column(name: str, columns: Collection[str], hint: str | None) -> DeclarationError:
     return DeclarationError(f"there is no column '{name}'; there are {', '.join(columns)}", hint=hint)
 
 
-def _outermost(calls: Sequence[Invocation]) -> list[Invocation]:
-    """The calls that stand inside no other; they come in the order of their starts."""
-    outermost: list[Invocation] = []
-    for call in calls:
-        if not outermost or call.start >= outermost[-1].end:
-            outermost.append(call)
-    return outermost
-
-
-def _call(text: str, found: Invocation) -> Call:
+def _aggregate_call(text: str, found: Invocation) -> Call:
     arguments = ("1",) if found.arguments == ("*",) else found.arguments
     whole = text[found.start : found.end]
     return Call(found.function, arguments, found.distinct, found.filter, whole, found.clause)
 
 
-def _shown(text: str, call: Invocation) -> str:
+def _call_text(text: str, call: Invocation) -> str:
     return repr(text[call.start : call.end])

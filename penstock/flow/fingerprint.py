@@ -1,7 +1,9 @@
-"""What makes a node the same node: a fingerprint of what it says and of all it reads from.
+"""A fingerprint of a node: of what it does, and of everything it reads.
 
-The state of a node is kept from one version of a program to the next while its fingerprint stays. Where a node was
-declared is no part of it, nor is its shape, which follows from the rest.
+The state of a node is kept from one version of a program to the next as long as its fingerprint stays the same. The
+fingerprint includes neither the location nor the shape, which follows from the rest.
+
+The names of the classes and fields in `plan.py` are part of it: renaming one would discard the state of all apps.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ def fingerprint(node: Node) -> str:
 
 
 def _fingerprint(value: object, known: dict[int, str]) -> str:
-    """The fingerprint of a dataclass; each is worked out once, however many read from it."""
+    """The fingerprint of a dataclass, computed once however many nodes read it."""
     if id(value) not in known:
         assert is_dataclass(value)
         parts = [

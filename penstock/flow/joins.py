@@ -1,7 +1,7 @@
-"""What `join` was given, checked, and the node it becomes: one of three kinds, by whether and how time bounds it.
+"""Checks the arguments of `join` and makes its node: one of three kinds, depending on whether and how time bounds it.
 
-A column that is joined on must have the same type on both sides. Types are compared here where both columns can be
-followed back to a schema; the engine compares the others when the app starts.
+A column that is joined on must have the same type on both sides. Types are compared here if both columns can be traced
+back to a schema; the engine compares the others when the app starts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.columns import column_of, never_null
 from penstock.flow.expressions import check_column
-from penstock.flow.lateness import check_watermark, corrected_for, in_time, lateness
-from penstock.flow.names import quoted, unquoted
+from penstock.flow.lateness import check_watermark, correction_period, lateness, with_late_bound
+from penstock.flow.names import quote, unquote
 from penstock.flow.plan import (
     AsOfJoin,
     Changelog,
@@ -25,17 +25,17 @@ from penstock.flow.plan import (
     Join,
     JoinKey,
     Latest,
+    Location,
     Map,
     Node,
-    Place,
     Select,
     Shape,
     TimedJoin,
     Where,
 )
 from penstock.flow.windows import DEFAULT_KEEP, microseconds
-from penstock.log.ddl import Field, type_ddl
-from penstock.log.schema import WIDER_TYPES
+from penstock.schema.arrow import WIDER_TYPES
+from penstock.schema.ddl import Field, type_ddl
 from penstock.units import format_duration
 
 On = str | Sequence[str] | Mapping[str, str]
@@ -44,15 +44,15 @@ On = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """A table in which the events of a stream look up rows: what `Table.as_of` and `Table.latest` give to `join`."""
+    """A table in which the events of a stream look up rows: what `Table.as_of` and `Table.latest` return for `join`."""
 
     node: Node
     column: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What `join` was given, as the user wrote it."""
+class JoinArguments:
+    """The arguments of `join`, as the user wrote them."""
 
     on: On
     how: How
@@ -63,7 +63,7 @@ class Asked:
 
 
 def as_of(node: Node, column: object) -> AsOf:
-    """A table to look up what was valid at the moment in a column of the stream, where it knows that."""
+    """A table to look up the rows that were valid at the time in a column of the stream. Not every table knows that."""
     if not isinstance(column, str) or not column:
         raise DeclarationError(
             f"the column of the stream with the moment is needed; found {column!r}",
@@ -74,7 +74,7 @@ def as_of(node: Node, column: object) -> AsOf:
 
 
 def latest(node: Node) -> AsOf:
-    """A table to look up the newest rows in."""
+    """A table to look up the newest rows."""
     if node.shape.key is None:
         raise DeclarationError(
             "rows are looked up by the key of a table, and this one has none",
@@ -83,56 +83,56 @@ def latest(node: Node) -> AsOf:
     return AsOf(node, None)
 
 
-def joined(left: Node, right: Node, asked: Asked, place: Place) -> Join:
-    """A join without bounds in time."""
-    how = _checked_how(asked.how, get_args(How))
+def untimed_join(left: Node, right: Node, arguments: JoinArguments, location: Location) -> Join:
+    """A join without time bounds."""
+    how = _check_how(arguments.how, get_args(How))
     for name in ("before", "keep"):
-        if getattr(asked, name) is not None:
+        if (value := getattr(arguments, name)) is not None:
             raise DeclarationError(
-                f"{name} needs within: without it both sides are kept for ever; found {name}={getattr(asked, name)!r}",
+                f"{name} needs within: without it both sides are kept for ever; found {name}={value!r}",
                 hint="say how far apart the events may be: within='1 hour'",
             )
-    on, shape = _matched(left, right, asked, how)
-    return Join(left, right, on, how, asked.nulls_match, shape, place)
+    on, shape = _keys_and_shape(left, right, arguments, how)
+    return Join(left, right, on, how, arguments.nulls_match, shape, location)
 
 
-def timed_join(left: Node, right: Node, asked: Asked, place: Place) -> TimedJoin:
-    """A join of two streams within bounds in time."""
-    assert asked.within is not None
-    how = _checked_how(asked.how, get_args(How))
-    after = _bound(asked.within, "within", "to look back, say before=... (within says how far to look ahead)")
-    before = 0 if asked.before is None else _bound(asked.before, "before", "to look ahead, say within=...")
+def timed_join(left: Node, right: Node, arguments: JoinArguments, location: Location) -> TimedJoin:
+    """A join of two streams within time bounds."""
+    assert arguments.within is not None
+    how = _check_how(arguments.how, get_args(How))
+    after = _duration(arguments.within, "within", "to look back, say before=... (within says how far to look ahead)")
+    before = 0 if arguments.before is None else _duration(arguments.before, "before", "to look ahead, say within=...")
     for node, which in ((left, "left"), (right, "right")):
         check_watermark(node, "within needs", f"those on the {which}")
-    on, shape = _matched(left, right, asked, how)
-    keep = _keep(asked.keep, max(corrected_for(left), corrected_for(right)))
-    timed = _timed(shape, left.shape, right.shape, on, how)
-    join = TimedJoin(left, right, on, how, before, after, keep, asked.nulls_match, timed, place)
-    return replace(join, left=in_time(left, lateness(join, 0)), right=in_time(right, lateness(join, 1)))
+    on, shape = _keys_and_shape(left, right, arguments, how)
+    keep = _keep_duration(arguments.keep, max(correction_period(left), correction_period(right)))
+    timed = _shape_with_time(shape, left.shape, right.shape, on, how)
+    join = TimedJoin(left, right, on, how, before, after, keep, arguments.nulls_match, timed, location)
+    return replace(join, left=with_late_bound(left, lateness(join, 0)), right=with_late_bound(right, lateness(join, 1)))
 
 
-def as_of_join(left: Node, right: AsOf, asked: Asked, place: Place) -> AsOfJoin:
-    """A join of the events of a stream with the rows of a table that they find by its key."""
-    how = _checked_how(asked.how, ("inner", "left"), " where rows are looked up")
+def as_of_join(left: Node, right: AsOf, arguments: JoinArguments, location: Location) -> AsOfJoin:
+    """A join of the events of a stream with the rows of a table that they look up by its key."""
+    how = _check_how(arguments.how, ("inner", "left"), " where rows are looked up")
     for name in ("within", "before"):
-        if getattr(asked, name) is not None:
+        if getattr(arguments, name) is not None:
             raise DeclarationError(f"{name} bounds the time between two streams; this one is joined with a table")
-    if asked.nulls_match:
+    if arguments.nulls_match:
         raise DeclarationError("nulls_match has no meaning here: rows are looked up by the key of a table")
-    on, shape = _matched(left, right.node, asked, how)
+    on, shape = _keys_and_shape(left, right.node, arguments, how)
     _check_key(on, right.node)
-    keep = _looked_up_keep(left, right, asked.keep)
-    # The newest row is looked up once; what was found for an event is not corrected.
+    keep = _as_of_keep(left, right, arguments.keep)
+    # The newest row is looked up once: the result of an event is never corrected.
     retracts = right.column is not None
     timed = replace(shape, time=left.shape.time, time_is_end=left.shape.time_is_end, retracts=retracts)
-    join = AsOfJoin(left, right.node, on, how, right.column, keep, timed, place)
-    return join if right.column is None else replace(join, left=in_time(left, lateness(join)))
+    join = AsOfJoin(left, right.node, on, how, right.column, keep, timed, location)
+    return join if right.column is None else replace(join, left=with_late_bound(left, lateness(join)))
 
 
-def refuse_bounds(asked: Asked) -> None:
-    """Bounds in time were given, and one side is a table."""
+def refuse_bounds(arguments: JoinArguments) -> None:
+    """Refuse time bounds, because one side is a table."""
     for name in ("within", "before", "keep"):
-        if (value := getattr(asked, name)) is not None:
+        if (value := getattr(arguments, name)) is not None:
             raise DeclarationError(
                 f"{name} is for the events of two streams, and one side is a table; found {name}={value!r}",
                 hint="leave it out; or look up rows for events, table.as_of(...); or make a table a stream, .changes()",
@@ -142,22 +142,22 @@ def refuse_bounds(asked: Asked) -> None:
 # -- what is joined on ------------------------------------------------------------------------------------------------
 
 
-def _matched(left: Node, right: Node, asked: Asked, how: How) -> tuple[tuple[JoinKey, ...], Shape]:
-    """The columns that are joined on, and the shape of the result without its time."""
-    if not isinstance(asked.nulls_match, bool):
-        raise DeclarationError(f"nulls_match is True or False; found {asked.nulls_match!r}")
-    on = _checked_on(left, right, asked.on)
+def _keys_and_shape(left: Node, right: Node, arguments: JoinArguments, how: How) -> tuple[tuple[JoinKey, ...], Shape]:
+    """The columns that are joined on, and the shape of the result, without its time."""
+    if not isinstance(arguments.nulls_match, bool):
+        raise DeclarationError(f"nulls_match is True or False; found {arguments.nulls_match!r}")
+    on = _join_keys(left, right, arguments.on)
     for key in on:
         _check_types(left, right, key)
-    apart = how == "full" and _apart(left, right, on, nulls_match=asked.nulls_match)
-    return on, shapes.joined(left.shape, right.shape, on, how, apart=apart)
+    unmatched_differ = how == "full" and _unmatched_rows_differ(left, right, on, nulls_match=arguments.nulls_match)
+    return on, shapes.joined(left.shape, right.shape, on, how, unmatched_differ=unmatched_differ)
 
 
-def _checked_on(left: Node, right: Node, on: On) -> tuple[JoinKey, ...]:
+def _join_keys(left: Node, right: Node, on: On) -> tuple[JoinKey, ...]:
     keys = _pairs(on)
     if not keys:
-        both = [name for name in left.shape.columns or () if name in (right.shape.columns or ())]
-        example = f'on="{both[0]}"' if both else 'on={"left column": "right column"}'
+        shared = [name for name in left.shape.columns or () if name in (right.shape.columns or ())]
+        example = f'on="{shared[0]}"' if shared else 'on={"left column": "right column"}'
         raise DeclarationError("on is needed, the columns that must be equal; found none", hint=f"such as {example}")
     for key in keys:
         _check_side("left", key.left, left.shape, key.right)
@@ -186,38 +186,41 @@ def _pairs(on: object) -> tuple[JoinKey, ...]:
     )
 
 
-def _check_side(side: str, name: str, shape: Shape, other: str) -> None:
+def _check_side(side: str, name: str, shape: Shape, name_on_other_side: str) -> None:
     try:
         check_column(name, shape.columns)
     except DeclarationError as error:
         hint = error.hint
-        if unquoted(name) is None:
+        if unquote(name) is None:
             hint = "on has names of columns; put other conditions into .where(...) before or behind the join"
-        elif hint is None and name == other:
+        elif hint is None and name == name_on_other_side:
             pair = {"left": f'{{"...": "{name}"}}', "right": f'{{"{name}": "..."}}'}[side]
             hint = f"where the names differ, give both: on={pair}"
         raise DeclarationError(f"on the {side} side: {error.message}", hint=hint) from None
 
 
 def _check_types(left: Node, right: Node, key: JoinKey) -> None:
-    one, other = column_of(left, key.left), column_of(right, key.right)
-    for column in (one, other):
+    left_column, right_column = column_of(left, key.left), column_of(right, key.right)
+    for column in (left_column, right_column):
         if column is not None and _has_map(column.type):
             raise DeclarationError(
                 f"a map cannot be joined on; column '{column.name}' is one",
-                hint=f"use its entries: array_sort(map_entries({quoted(column.name)}))",
+                hint=f"use its entries: array_sort(map_entries({quote(column.name)}))",
             )
-    if one is None or other is None or one.type == other.type:
+    if left_column is None or right_column is None or left_column.type == right_column.type:
         return
-    found = f"'{key.left}' is {type_ddl(one.type)} on the left, '{key.right}' is {type_ddl(other.type)} on the right"
-    raise DeclarationError(f"columns that are joined on have the same type; {found}", hint=_cast(key, one, other))
+    raise DeclarationError(
+        f"columns that are joined on have the same type; '{key.left}' is {type_ddl(left_column.type)} on the left, "
+        f"'{key.right}' is {type_ddl(right_column.type)} on the right",
+        hint=_cast_hint(key, left_column, right_column),
+    )
 
 
-def _cast(key: JoinKey, left: Field, right: Field) -> str:
-    """How to make two types one: the narrower one becomes the wider one, where there is such."""
+def _cast_hint(key: JoinKey, left: Field, right: Field) -> str:
+    """How to make both types the same: cast the narrower one to the wider one, if one is wider."""
     narrow_right = left.type in WIDER_TYPES.get(right.type, ())
     side, name, type_ = ("right", key.right, left.type) if narrow_right else ("left", key.left, right.type)
-    text = f'.with_columns({name}="cast({quoted(name)} as {type_ddl(type_)})")'
+    text = f'.with_columns({name}="cast({quote(name)} as {type_ddl(type_)})")'
     return f"declare them alike, or cast on the {side} side: {text}"
 
 
@@ -226,46 +229,46 @@ def _has_map(type_: pa.DataType) -> bool:
     return pa.types.is_map(type_) or any(map(_has_map, inner))
 
 
-def _apart(left: Node, right: Node, on: Sequence[JoinKey], *, nulls_match: bool) -> bool:
-    """Whether a left row and a right one that both have no partner differ in the keys, so that those stay a key.
+def _unmatched_rows_differ(left: Node, right: Node, on: Sequence[JoinKey], *, nulls_match: bool) -> bool:
+    """Whether the keys of both sides distinguish a left row without a partner from a right row without a partner.
 
-    They do if a column of a key that is not in both is never null: the other row has null there. Else they are only
-    told apart by the columns that are joined on, in which they differ, if they cannot both have null there.
+    They do if a key column that only one side has is never null: the row of the other side has null there. Otherwise
+    only the columns that are joined on distinguish them: rows without a partner differ there, unless both have null.
     """
-    once = {key.left for key in on if key.left == key.right}
+    shared = {key.left for key in on if key.left == key.right}
     sides = ((left, left.shape.key or ()), (right, right.shape.key or ()))
-    if any(never_null(node, name) for node, key in sides for name in key if name not in once):
+    if any(never_null(node, name) for node, key in sides for name in key if name not in shared):
         return True
-    if len(once) < len(on) or not once <= {name for _, key in sides for name in key}:
+    if len(shared) < len(on) or not shared <= {name for _, key in sides for name in key}:
         return False
-    return nulls_match or all(never_null(left, name) or never_null(right, name) for name in once)
+    return nulls_match or all(never_null(left, name) or never_null(right, name) for name in shared)
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-def _timed(shape: Shape, left: Shape, right: Shape, on: Sequence[JoinKey], how: How) -> Shape:
-    """The shape with the time of the side of which every row is there; in a full join, only one that both share."""
+def _shape_with_time(shape: Shape, left: Shape, right: Shape, on: Sequence[JoinKey], how: How) -> Shape:
+    """The shape with the time of the side that keeps all its rows; in a full join, only a time that both share."""
     if how == "right":
         return replace(shape, time=right.time, time_is_end=right.time_is_end)
-    alike = (left.time, left.time_is_end) == (right.time, right.time_is_end)
-    shared = alike and any(key.left == key.right == left.time for key in on)
+    same = (left.time, left.time_is_end) == (right.time, right.time_is_end)
+    shared = same and any(key.left == key.right == left.time for key in on)
     if how == "full" and not shared:
         return shape
     return replace(shape, time=left.time, time_is_end=left.time_is_end)
 
 
-def _bound(text: str, what: str, hint: str) -> int:
+def _duration(text: str, what: str, hint: str) -> int:
     if str(text).strip().startswith("-"):
         raise DeclarationError(f"{what} cannot be negative; found {text!r}", hint=hint)
     return microseconds(text, what)
 
 
-def _keep(given: str | None, corrected: int) -> int:
-    """How long partners are kept for corrections: at least as long as the rows themselves can be corrected."""
+def _keep_duration(given: str | None, corrected: int) -> int:
+    """How long partners are kept for corrections: at least as long as the joined rows can be corrected themselves."""
     if given is None:
         return max(microseconds(DEFAULT_KEEP, "keep"), corrected)
-    keep = _bound(given, "keep", "keep='0 seconds' keeps nothing for corrections")
+    keep = _duration(given, "keep", "keep='0 seconds' keeps nothing for corrections")
     if keep < corrected:
         kept = format_duration(corrected / 1_000_000)
         raise DeclarationError(
@@ -275,7 +278,7 @@ def _keep(given: str | None, corrected: int) -> int:
     return keep
 
 
-def _looked_up_keep(left: Node, right: AsOf, given: str | None) -> int:
+def _as_of_keep(left: Node, right: AsOf, given: str | None) -> int:
     if right.column is None:
         if left.shape.retracts:
             raise DeclarationError(
@@ -290,11 +293,11 @@ def _looked_up_keep(left: Node, right: AsOf, given: str | None) -> int:
         return 0
     check_watermark(left, "as_of needs")
     _check_moment(left, right.node, right.column)
-    return _keep(given, max(corrected_for(left), corrected_for(right.node)))
+    return _keep_duration(given, max(correction_period(left), correction_period(right.node)))
 
 
 def _check_moment(left: Node, right: Node, name: str) -> None:
-    """The column with the moment is a timestamp, of the same kind as the time of the table."""
+    """Refuse a column for `as_of` that is not a timestamp, or not of the same kind as the time of the table."""
     try:
         check_column(name, left.shape.columns)
     except DeclarationError as error:
@@ -316,16 +319,16 @@ def _check_moment(left: Node, right: Node, name: str) -> None:
 
 def _check_key(on: Sequence[JoinKey], table: Node) -> None:
     key = table.shape.key or ()
-    if {one.right for one in on} != {*key}:
+    if {key.right for key in on} != {*key}:
         raise DeclarationError(
             f"rows are looked up by the whole key of the table, which is {', '.join(key) or 'empty'}; "
-            f"found {', '.join(one.right for one in on)}",
+            f"found {', '.join(key.right for key in on)}",
             hint="join the table itself, without as_of or latest, for all rows that match",
         )
 
 
 def _check_history(node: Node) -> None:
-    """A table knows what was valid at a time if its rows say since when they hold, and nothing but rows was changed."""
+    """Refuse tables without a history: their rows must say since when they are valid, and no step may lose versions."""
     source = node
     while isinstance(source, Where | Select):
         source = source.input
@@ -352,7 +355,7 @@ def _check_history(node: Node) -> None:
         )
 
 
-def _checked_how(how: How, known: Sequence[How], where: str = "") -> How:
+def _check_how(how: How, known: Sequence[How], where: str = "") -> How:
     if how not in known:
         raise DeclarationError(f"how is one of {', '.join(map(repr, known))}{where}; found {how!r}")
     return how

@@ -1,4 +1,4 @@
-"""Whether rows have an event time and a watermark, which windows and joins in time need, and how late they may come."""
+"""Event time: whether rows have a watermark, which windows and timed joins need, and how late they may come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.errors import DeclarationError
-from penstock.flow.grouped import Windowed
+from penstock.flow.groups import WindowedRows
 from penstock.flow.plan import (
     Aggregate,
     AsOfJoin,
@@ -22,7 +22,6 @@ from penstock.flow.plan import (
     Map,
     Node,
     Select,
-    Session,
     Sliding,
     TimedJoin,
     Top,
@@ -35,25 +34,26 @@ from penstock.flow.plan import (
     inputs,
     upstream,
 )
-from penstock.flow.windows import windowing
+from penstock.flow.windows import check_windowing
 from penstock.units import format_duration
 
-# How long after the watermark bursts are remembered.
-BURSTS_KEPT = 3_600_000_000
+# How long after the watermark bursts are kept.
+BURST_KEEP = 3_600_000_000
 
 
-def windowed(node: Node, window: Window, emit: Emit, late: Late, keep: str | None) -> Windowed:
-    """What `.window(...)` gives, where the rows have a time by which windows can end."""
-    checked = windowing(window, emit, late, keep)
+def apply_window(node: Node, window: Window, emit: Emit, late: Late, keep: str | None) -> WindowedRows:
+    """What `.window(...)` returns. Rows without a watermark are refused: their windows would never end."""
+    checked = check_windowing(window, emit, late, keep)
     check_watermark(node, "windows need")
-    checked = _keeping_what_is_corrected(node, checked, given=keep)
-    return Windowed(in_time(node, _lateness(checked.keep, _first_to_end(checked.window), node)), checked)
+    checked = _keep_while_corrected(node, checked, given=keep)
+    bound = _lateness(checked.keep, _first_window_to_end(checked.window), node)
+    return WindowedRows(with_late_bound(node, bound), checked)
 
 
 def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
-    """Refuse rows without an event time, or without a watermark that says when no more of them come."""
+    """Refuse rows without an event time, or without a watermark that says when no more of them are expected."""
     sources = list(_sources(node))
-    if any(isinstance(one, Join) for one in timed_upstream(node)):
+    if any(isinstance(step, Join) for step in timed_upstream(node)):
         raise DeclarationError(
             f"{who_needs} events with a time, and {which} come from a join without one, whose rows can change for ever",
             hint="bound that join: within='1 hour' for two streams, .as_of(...) for a stream and a table",
@@ -66,12 +66,13 @@ def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
             )
     if node.shape.time is None:
         raise DeclarationError(
-            f"{who_needs} events with a time, and {which} have none; {_reason(node, sources)}", hint=_hint(sources)
+            f"{who_needs} events with a time, and {which} have none; {_why_no_time(node, sources)}",
+            hint=_time_hint(sources),
         )
 
 
 def lateness(node: TimedJoin | AsOfJoin | Aggregate, number: int = 0) -> Lateness:
-    """When events that reach this input of a join in time or of a window are too late."""
+    """When events at this input of a timed join or of a window are too late."""
     match node:
         case AsOfJoin():
             return _lateness(node.keep + 1, None, node.left)
@@ -83,13 +84,13 @@ def lateness(node: TimedJoin | AsOfJoin | Aggregate, number: int = 0) -> Latenes
             return _lateness(node.windowing.keep, node.windowing.window, node.input)
 
 
-def lateness_of_bursts(node: Node) -> Lateness:
-    """When an event is too late to belong to a burst: an hour after its time, or as long as rows may be corrected."""
-    return _lateness(max(BURSTS_KEPT, corrected_for(node)), None, node)
+def burst_lateness(node: Node) -> Lateness:
+    """When an event is too late to belong to a burst: after an hour, or after as long as rows can be corrected."""
+    return _lateness(max(BURST_KEEP, correction_period(node)), None, node)
 
 
-def _first_to_end(window: Window) -> Window:
-    """Windows that end when the first one ends of those that an event is in: not all of which may take it any more."""
+def _first_window_to_end(window: Window) -> Window:
+    """Windows that end with the first of the windows that an event is in: from then on not all of them accept it."""
     if not isinstance(window, Hopping):
         return window
     return Tumbling(window.every, (window.offset + window.size) % window.every, window.zone)
@@ -97,46 +98,46 @@ def _first_to_end(window: Window) -> Window:
 
 def _lateness(keep: int, window: Window | None, *inputs_: Node) -> Lateness:
     topics = {name for node in inputs_ for name in timed_sources(node)}
-    delay = max(map(delayed_by, inputs_)) + isinstance(window, Sliding)
+    delay = max(map(max_delay, inputs_)) + isinstance(window, Sliding)
     return Lateness(keep, window, tuple(sorted(topics)), delay)
 
 
-def in_time(node: Node, bound: Lateness) -> Node:
-    """The same rows, without those that `distinct` on the way here would take though they are too late from there on.
+def with_late_bound(node: Node, bound: Lateness) -> Node:
+    """The same rows, with every `distinct` upstream bound: it ignores rows that are too late for the step after it.
 
-    What itself goes by time is a bound for all that lies before it.
+    The walk ends at steps that are themselves bound by time: they have bound what is before them.
     """
-    made: dict[int, Node] = {}
+    bound_nodes: dict[int, Node] = {}
 
-    def bounded(one: Node) -> Node:
-        if id(one) not in made:
-            made[id(one)] = _with_inputs(one, bounded, bound)
-        return made[id(one)]
+    def bind(unbound: Node) -> Node:
+        if id(unbound) not in bound_nodes:
+            bound_nodes[id(unbound)] = _bind_node(unbound, bind, bound)
+        return bound_nodes[id(unbound)]
 
-    return bounded(node)
+    return bind(node)
 
 
-def _with_inputs(node: Node, bounded: Callable[[Node], Node], bound: Lateness) -> Node:
+def _bind_node(node: Node, bind: Callable[[Node], Node], bound: Lateness) -> Node:
     match node:
         case Union():
-            branches = tuple(map(bounded, node.inputs))
+            branches = tuple(map(bind, node.inputs))
             same = all(new is old for new, old in zip(branches, node.inputs, strict=True))
             return node if same else replace(node, inputs=branches)
         case Distinct():
-            return replace(node, input=bounded(node.input), late=bound)
+            return replace(node, input=bind(node.input), late=bound)
         case Where() | Select() | Map() | Latest() | Top() | Changes():
-            given = bounded(node.input)
-            return node if given is node.input else replace(node, input=given)
+            new_input = bind(node.input)
+            return node if new_input is node.input else replace(node, input=new_input)
         case _:
             return node
 
 
-def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | None) -> Windowing:
-    """A window over answers must be kept as long as those are corrected, or it would miss corrections."""
-    joins = max(_corrections_of_joins(node), default=0)
-    longest = max((joins, *(one.keep for one in _windowings(node))))
+def _keep_while_corrected(node: Node, checked: Windowing, *, given: str | None) -> Windowing:
+    """A window over answers is kept at least as long as they are corrected, or it would miss corrections."""
+    joins = max(_join_correction_periods(node), default=0)
+    longest = max((joins, *(windowing.keep for windowing in _upstream_windowings(node))))
     if checked.late == "correct" and (given is None or checked.keep >= longest):
-        return replace(checked, keep=max(checked.keep, corrected_for(node)))
+        return replace(checked, keep=max(checked.keep, correction_period(node)))
     if checked.keep >= longest:
         return checked
     kept = format_duration(longest / 1_000_000)
@@ -147,32 +148,30 @@ def _keeping_what_is_corrected(node: Node, checked: Windowing, *, given: str | N
     )
 
 
-def corrected_for(node: Node) -> int:
-    """How long after its time an answer of a window or of a join in time may still be corrected, in microseconds."""
-    return max((*map(_corrected_for, _windowings(node)), *_corrections_of_joins(node)), default=0)
+def correction_period(node: Node) -> int:
+    """How long after its time a row can still be corrected by windows and timed joins upstream, in microseconds."""
+    windows = (windowing.correction_period for windowing in _upstream_windowings(node))
+    return max((*windows, *_join_correction_periods(node)), default=0)
 
 
-def _corrected_for(windowing: Windowing) -> int:
-    window = windowing.window
-    return windowing.keep + (window.reach if isinstance(window, Session) else 0)
+def _upstream_windowings(node: Node) -> list[Windowing]:
+    """The windows that the rows have passed through."""
+    aggregates = (step for step in timed_upstream(node) if isinstance(step, Aggregate))
+    return [aggregate.windowing for aggregate in aggregates if aggregate.windowing is not None]
 
 
-def _windowings(node: Node) -> list[Windowing]:
-    """Of all windows that rows have come through."""
-    return [one.windowing for one in timed_upstream(node) if isinstance(one, Aggregate) and one.windowing is not None]
+def _join_correction_periods(node: Node) -> list[int]:
+    """For each timed join that the rows have passed through: how long after its time a row can still change.
 
-
-def _corrections_of_joins(node: Node) -> list[int]:
-    """For all joins in time that rows have come through: how long after a row's time it can still change.
-
-    A partner that is not late may itself be as much older as both bounds together, since it could have a younger one.
+    It changes when a partner comes: one that happened up to `after` later, and that is accepted until `before` and
+    `keep` after its own time; or the other way round.
     """
-    joins = [one for one in timed_upstream(node) if isinstance(one, TimedJoin | AsOfJoin)]
-    return [one.keep + (one.before + one.after if isinstance(one, TimedJoin) else 0) for one in joins]
+    joins = [step for step in timed_upstream(node) if isinstance(step, TimedJoin | AsOfJoin)]
+    return [join.keep + (join.before + join.after if isinstance(join, TimedJoin) else 0) for join in joins]
 
 
 def _last_partner(join: TimedJoin) -> int:
-    """How much later than a row of the result, by its own time, its last partner may happen."""
+    """How much later than a row of the result its last partner can be, by event time."""
     match join.how:
         case "right":
             return join.before
@@ -182,21 +181,21 @@ def _last_partner(join: TimedJoin) -> int:
             return join.after
 
 
-def delayed_by(node: Node) -> int:
-    """How much later than its time a row may come, by the watermark, though none of the events it is made of is late.
+def max_delay(node: Node) -> int:
+    """How far the watermark can be past the time of a row that is made of events which are not late.
 
-    Events come at once. The result of a join in time waits for its last partner, so that an answer over such results
-    is final this much later.
+    Events themselves are not delayed. The result of a timed join waits for its last partner, so that answers over such
+    results are final this much later.
     """
     delays: dict[Node, int] = {}
-    for one in upstream(node):
-        delays[one] = _delay(one, delays)
+    for step in upstream(node):
+        delays[step] = _delay(step, delays)
     return delays[node]
 
 
 def _delay(node: Node, delays: Mapping[Node, int]) -> int:
     if not isinstance(node, TimedJoin):
-        return max((delays[one] for one in timed_inputs(node)), default=0)
+        return max((delays[input_] for input_ in timed_inputs(node)), default=0)
     left, right = delays[node.left], delays[node.right]
     match node.how:
         case "inner" | "semi":
@@ -206,49 +205,53 @@ def _delay(node: Node, delays: Mapping[Node, int]) -> int:
 
 
 def window_end(node: Node, group: tuple[str, ...]) -> str | None:
-    """The column that says when the windows of groups end, where each group of these rows is of one window."""
+    """The column with the end of the window, if every group of these rows belongs to a single window."""
     shape = node.shape
     return shape.time if shape.time_is_end and shape.time in group else None
 
 
 def timed_sources(node: Node) -> tuple[str, ...]:
-    """The topics with event time by which a node's rows come, directly or not."""
-    timed = {one.name for one in timed_upstream(node) if isinstance(one, Topic) and one.timing}
-    return tuple(sorted(timed))
+    """The topics with event time that determine the time of a node's rows, directly or not."""
+    return tuple(sorted({step.name for step in timed_upstream(node) if isinstance(step, Topic) and step.timing}))
+
+
+def clock_topics(node: Node) -> tuple[str, ...]:
+    """The topics whose common watermark is the time of a node; for `distinct`, those of the step that bounds it."""
+    return node.late.topics if isinstance(node, Distinct) and node.late is not None else timed_sources(node)
 
 
 def timed_inputs(node: Node) -> tuple[Node, ...]:
-    """The nodes by whose time a node's rows come: all it reads from, but not a table in which it only looks up."""
+    """The inputs that determine the time of a node's rows: all, except a table in which it only looks up rows."""
     return (node.left,) if isinstance(node, AsOfJoin) else inputs(node)
 
 
 def timed_upstream(node: Node) -> Iterator[Node]:
-    """A node and all by whose time its rows come, every one once."""
+    """A node and everything upstream that determines the time of its rows, each node once."""
     seen: set[Node] = set()
-    ahead = [node]
-    while ahead:
-        one = ahead.pop()
-        if one not in seen:
-            seen.add(one)
-            ahead.extend(reversed(timed_inputs(one)))
-            yield one
+    stack = [node]
+    while stack:
+        step = stack.pop()
+        if step not in seen:
+            seen.add(step)
+            stack.extend(reversed(timed_inputs(step)))
+            yield step
 
 
 def _sources(node: Node) -> list[Topic | Changelog]:
-    return [one for one in timed_upstream(node) if isinstance(one, Topic | Changelog)]
+    return [step for step in timed_upstream(node) if isinstance(step, Topic | Changelog)]
 
 
-def _reason(node: Node, sources: list[Topic | Changelog]) -> str:
+def _why_no_time(node: Node, sources: list[Topic | Changelog]) -> str:
     untimed = [source.name for source in sources if source.shape.time is None]
     if untimed:
         return f"topic '{untimed[0]}' was declared without one"
     times = sorted({str(source.shape.time) for source in sources})
-    if any(isinstance(one, TimedJoin) and one.how == "full" for one in timed_upstream(node)):
+    if any(isinstance(step, TimedJoin) and step.how == "full" for step in timed_upstream(node)):
         return f"behind a full join either of {' and '.join(map(repr, times))} may be missing"
     return f"{' and '.join(repr(time) for time in times)} did not come this far"
 
 
-def _hint(sources: list[Topic | Changelog]) -> str:
+def _time_hint(sources: list[Topic | Changelog]) -> str:
     if any(source.shape.time is None for source in sources):
         return "name the column: app.topic(..., time=...)"
     return "keep the column as it is in select, with_columns, drop and union; group_by without a window has none"

@@ -10,21 +10,21 @@ from typing import TypeVar
 
 from penstock.errors import DeclarationError, PenstockError
 
-# The functions of a module that is in nobody's sys.modules are sent to Spark's workers as they are, not by name: the
-# workers could not import it. `__main__` would do too, but then the program would think that it was started.
+# Functions of a module that is not in sys.modules are sent to Spark's workers by value, not by name: the workers could
+# not import it. `__main__` would work too, but then the program would believe that it was started as a script.
 MODULE = "__penstock_app__"
 
 Found = TypeVar("Found")
 
 
-def declared(path: Path, kind: type[Found]) -> dict[str, Found]:
-    """Run the file, with its folder on sys.path, and return what it has of this kind, by the names of variables.
+def load_declarations(path: Path, kind: type[Found]) -> dict[str, Found]:
+    """Run the file, with its folder on sys.path, and return the objects of this kind by the names of their variables.
 
-    What is found under several names comes once, under the first of them.
+    An object with several names is returned once, under the first of them.
     """
     found: dict[str, Found] = {}
     for name, value in _run(path).items():
-        if isinstance(value, kind) and not any(value is other for other in found.values()):
+        if isinstance(value, kind) and not any(value is known for known in found.values()):
             found[name] = value
     return found
 
@@ -42,7 +42,7 @@ def _run(path: Path) -> dict[str, object]:
     except PenstockError:
         raise
     except (Exception, SystemExit) as error:
-        raise _told(path, error) from error
+        raise _describe_error(path, error) from error
     finally:
         del sys.modules[MODULE]
     return dict(module.__dict__)
@@ -57,14 +57,14 @@ def read_program(path: Path) -> bytes:
         raise DeclarationError(f"{path}: it cannot be read; {error.strerror}") from None
 
 
-def _told(path: Path, error: BaseException) -> DeclarationError:
-    """The user's mistake with the user's line: the innermost one in the file itself."""
-    what = str(error).strip()
-    described = f"{type(error).__name__}: {what}" if what else type(error).__name__
+def _describe_error(path: Path, error: BaseException) -> DeclarationError:
+    """The error of the user's program, with the innermost line of the file itself."""
+    message = str(error).strip()
+    description = f"{type(error).__name__}: {message}" if message else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return DeclarationError(f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}")
     if isinstance(error, SystemExit):
-        described = "the program ended itself"
+        description = "the program ended itself"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f"{path}:{lines[-1]}" if lines else str(path)
-    return DeclarationError(f"{where}: {described}", hint="run it again with --debug to see where it comes from")
+    return DeclarationError(f"{where}: {description}", hint="run it again with --debug to see where it comes from")

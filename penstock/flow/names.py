@@ -1,4 +1,4 @@
-"""Which names apps, views and may have."""
+"""Which names apps, views, sinks and columns may have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from penstock.errors import DeclarationError
 
 WINDOW_COLUMNS = ("window_start", "window_end", "revision")
-"""What the result of a window carries beside its groups and aggregates."""
+"""The columns that the result of a window has in addition to its groups and aggregates."""
 
 RANK = "rank"
 CHANGE = "change"
@@ -31,7 +31,7 @@ _SQL_WORDS = """
     variadic verbose when where window with
 """
 SQL_WORDS = frozenset(_SQL_WORDS.split())
-"""The words that DuckDB or SQLite do not take as the name of a table without quotes."""
+"""The words that DuckDB or SQLite do not accept as a table name without quotes."""
 
 _EXPRESSION_WORDS = """
     alter and any as between case create cross current_date current_path current_timestamp current_user distinct
@@ -40,7 +40,7 @@ _EXPRESSION_WORDS = """
     serdeproperties session_user tablesample then true uncache union using values when where with xor
 """
 EXPRESSION_WORDS = frozenset(_EXPRESSION_WORDS.split())
-"""The words that mean something else than a column where they stand alone in an expression."""
+"""The words that do not mean a column when they are alone in an expression."""
 
 
 def check_app_name(name: object) -> None:
@@ -52,7 +52,7 @@ def check_app_name(name: object) -> None:
 
 
 def check_output_name(name: object, kind: Literal["view", "sink"]) -> None:
-    """A view is a table in SQL, and a sink may be one in SQLite, whose own begin with `penstock_` and `sqlite_`."""
+    """A view is a table in SQL, and a sink may be a table in SQLite, where some prefixes are reserved."""
     if not isinstance(name, str) or not _OUTPUT.fullmatch(name):
         raise DeclarationError(
             f"this is not a name for a {kind}; found {name!r}",
@@ -67,7 +67,7 @@ def check_output_name(name: object, kind: Literal["view", "sink"]) -> None:
 
 
 def check_columns(names: Iterable[object]) -> None:
-    """Names that may stand beside each other as the columns of one stream or table."""
+    """Refuse names that cannot be the columns of one stream or table together."""
     seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not name:
@@ -85,20 +85,20 @@ def check_columns(names: Iterable[object]) -> None:
 
 
 def check_free(names: Iterable[str], taken: Sequence[str], why: str) -> None:
-    """None of the names is one that the verb adds itself."""
+    """Refuse names that the verb itself adds."""
     for name in names:
         if name.lower() in taken:
             raise DeclarationError(f"there is a column {name!r} already, and {why}", hint=f"rename {name!r} first")
 
 
-def quoted(name: str) -> str:
-    """A column's name as an expression."""
+def quote(name: str) -> str:
+    """The name of a column as an expression: in backquotes if it needs them."""
     plain = _PLAIN_COLUMN.fullmatch(name) and name.lower() not in EXPRESSION_WORDS
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-def unquoted(expression: str) -> str | None:
-    """The name that the expression consists of; None if it is anything else than a name."""
+def unquote(expression: str) -> str | None:
+    """The name that the expression consists of; None if it is not just a name."""
     if _PLAIN_COLUMN.fullmatch(expression):
         return None if expression.lower() in EXPRESSION_WORDS else expression
     if len(expression) > 2 and expression[0] == expression[-1] == "`":

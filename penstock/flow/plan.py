@@ -1,8 +1,8 @@
-"""The plan: what the user declared, as plain data. The engine reads it; nothing here runs.
+"""The plan: what the user declares, as plain data. The engine reads it; nothing here runs.
 
-A plan is a graph of frozen nodes, from sources to views and sinks. Expressions are Spark SQL text that was checked when
-it was declared. Durations are whole microseconds. A node's `place` says where it was declared and is no part of what it
-is: two nodes that differ only in their places are the same node.
+A plan is a graph of frozen nodes, from sources to views and sinks. Expressions are Spark SQL text, checked when they
+are declared. Durations are whole microseconds. `location` is where a node was declared. It does not count when nodes
+are compared: two nodes that differ only in their locations are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A line of the user's program."""
 
     file: str
@@ -30,12 +30,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known about the rows a node gives before anything runs.
+    """What is known about the rows of a node before anything runs.
 
-    `columns` is None behind a `map` without a schema: they are known when the app starts. `time` is the column with the
-    event time. `key` names the columns that no two rows share, None where there are none such (a stream). `retracts`
-    says whether rows may be taken back later. `time_is_end` says that the time is the end of a window, which is itself
-    not part of it: the row belongs to the moment before.
+    `columns` is None after a `map` without a schema: they are known when the app starts. `time` is the column with the
+    event time. No two rows agree in all columns of `key`; it is None if there is no key (a stream). `retracts` says
+    whether rows may be taken back later. `time_is_end` says that the time is the end of a window. The end itself is not
+    part of the window, so that the row belongs to the moment before it.
     """
 
     columns: tuple[str, ...] | None
@@ -47,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An expression and the name of the column it makes."""
+    """An expression and the name of the column that it computes."""
 
     name: str
     expression: str
@@ -58,9 +58,9 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of one size, one after the other, the first beginning `offset` after 1970 began (in `zone`, if given).
+    """Windows of one size, one after the other, counted from the start of 1970 (in `zone`, if given) plus `offset`.
 
-    With a zone the size is a number of whole days, and a window is as long as those days are there.
+    With a zone the size is a number of whole days, and a window is as long as these days are in that zone.
     """
 
     size: int
@@ -70,7 +70,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Hopping:
-    """Windows of one size of which one begins after every `every`; they overlap where `every` is less than `size`."""
+    """Windows of one size, a new one after each `every`; they overlap if `every` is less than `size`."""
 
     size: int
     every: int
@@ -80,9 +80,9 @@ class Hopping:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """For each moment at which a group has an event: the events of that group within `size` up to it.
+    """For each moment at which a group has an event: the events of that group in the `size` up to that moment.
 
-    From `size` before (exclusive) to the moment itself (inclusive).
+    The window is from `size` before the moment (exclusive) to the moment itself (inclusive).
     """
 
     size: int
@@ -90,16 +90,20 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Events of a group with less than `gap` between one and the next; it ends `gap` after its last event."""
+    """Events of a group with less than `gap` between one and the next; it ends `gap` after its last event.
+
+    Time is divided into pieces as long as the gap, so that a piece never belongs to two sessions. The events of a piece
+    become late together, so that accounts do not depend on which of them came in the same epoch.
+    """
 
     gap: int
 
     @property
     def reach(self) -> int:
-        """How long after its end, beside `keep`, a session can still change.
+        """How long after the start of its piece of time, plus `keep`, an event becomes late.
 
-        The piece of an event that is not late ends less than `gap` and `keep` before the watermark, and begins a gap
-        earlier; an event in it can only join a session that ends after it.
+        That is a gap after the end of the piece. It is also how long after its end, plus `keep`, a session can still
+        change: an event that joins it happened before that end, and so did the start of the event's piece.
         """
         return 2 * self.gap
 
@@ -109,19 +113,24 @@ Window = Tumbling | Hopping | Sliding | Session
 
 @dataclass(frozen=True, slots=True)
 class Windowing:
-    """A window and what becomes of its results; `keep` is how long after its end a window can still be corrected."""
+    """A window and what becomes of its results; `keep` is how long after its end it accepts late events."""
 
     window: Window
     emit: Emit = "final"
     late: Late = "correct"
     keep: int = 3_600_000_000
 
+    @property
+    def correction_period(self) -> int:
+        """How long after its end the answer of a window can still change."""
+        return self.keep + (self.window.reach if isinstance(self.window, Session) else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """When an event is too late: `keep` after its time, or after the end of its window, if there is one.
 
-    By the watermark of these topics together, of which it may be `delay` behind.
+    The time is the common watermark of `topics`, minus `delay`.
     """
 
     keep: int
@@ -130,8 +139,8 @@ class Lateness:
     delay: int
 
 
-# The inputs of a node count when nodes are compared, and not when they are hashed: the hash of a union of a node with
-# itself would walk that node twice, and nested ones would take for ever.
+# The inputs of a node count when nodes are compared, but not when they are hashed: the hash of a union of a node with
+# itself would walk that node twice, and nested unions would take forever.
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
@@ -141,7 +150,7 @@ class Timing:
     """How a stream's event time is read and how far it is trusted.
 
     With `sent` (and `received`, by default when the log stored the event) the event time is corrected by the
-    difference of the two clocks, and stands in the column `event_time`.
+    difference of the two clocks. The corrected time is in the column `event_time`.
     """
 
     column: str
@@ -162,12 +171,12 @@ class Topic:
     partitions: int
     timing: Timing | None
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A keyed topic as a table: the last row of each key counts, and a delete marker takes it away."""
+    """A keyed topic as a table: the last row of each key counts, and a delete marker removes it."""
 
     name: str
     schema: str
@@ -175,7 +184,7 @@ class Changelog:
     partitions: int
     time: str | None
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,78 +192,78 @@ class Where:
     input: Node = field(hash=False)
     condition: str
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
     """New columns from old ones: what `select`, `with_columns`, `drop` and `rename` become.
 
-    Where the input's columns are not known yet, `rest` says to put all its other columns first, without those in
-    `without`. Else `columns` is complete.
+    If the columns of the input are not known yet, `rest` says to put all its other columns first, except those in
+    `without`. Otherwise `columns` is complete.
     """
 
     input: Node = field(hash=False)
     columns: tuple[Named, ...]
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
     rest: bool = False
     without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Any stateless function from DataFrame to DataFrame. `fingerprint` changes when its code does."""
+    """Any stateless function from DataFrame to DataFrame. `fingerprint` changes when its code changes."""
 
     input: Node = field(hash=False)
     function: Callable[[Any], Any] = field(compare=False)
     fingerprint: str
     schema: str | None
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
     inputs: tuple[Node, ...] = field(hash=False)
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """The first row, by event time, of those that agree in `columns`; `within`: of each burst of them.
+    """The first row, by event time, of those that agree in `columns`; with `within`, of each burst of them.
 
-    A row is left out if another one with the same values has happened less than `within` before it (ever, where
-    `within` is None). `late` says which rows come too late: for what lies behind, or else to belong to a burst. The
-    first kind could take the place of another row, and would then itself be nowhere. None: they never do.
+    A row is left out if another one with the same values happened less than `within` before it (or ever before it, if
+    `within` is None). `late` says which rows are too late, for a step downstream or to belong to a burst: a row that is
+    too late downstream could replace another one here, and then neither would be there. None: no row is too late.
     """
 
     input: Node = field(hash=False)
     columns: tuple[str, ...]
     within: int | None
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
     late: Lateness | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """A table with the newest row of each key: by event time where there is one, then in the order of the log."""
+    """A table with the newest row of each key: by event time, if there is one, then in the order of the log."""
 
     input: Node = field(hash=False)
     key: tuple[str, ...]
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A table's changes as a stream: its columns, and `change`, which is 'added' or 'removed'."""
+    """The changes of a table as a stream: its columns, and `change`, which is 'added' or 'removed'."""
 
     input: Node = field(hash=False)
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +276,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The first `count` rows of each group in an order, with their `rank` from 1 on.
+    """The first `count` rows of each group in an order, with their `rank`, starting at 1.
 
-    `ties="keep"` gives rows that are equal in the order the same rank and keeps all of those up to `count`;
-    `"break"` tells them apart in some fixed way.
+    `ties="keep"` gives rows that are equal in the order the same rank and keeps all rows up to rank `count`;
+    `"break"` orders them in some fixed way.
     """
 
     input: Node = field(hash=False)
@@ -279,7 +288,7 @@ class Top:
     per: tuple[str, ...]
     ties: Ties
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +300,12 @@ class Aggregate:
     windowing: Windowing | None
     aggregates: tuple[Named, ...]
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinKey:
-    """Two columns that must be equal. With one name they stand once in the result: the value of the side with a row."""
+    """Two columns that must be equal. Under one name they are one column, with the value of the side that has a row."""
 
     left: str
     right: str
@@ -304,11 +313,11 @@ class JoinKey:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The pairs of rows that agree in `on`, however far apart in time; both sides are kept for ever.
+    """The pairs of rows that agree in `on`, however far apart in time; both sides are kept forever.
 
-    `how` says of which side rows without a partner are given too, once; or that only left rows are given, once each:
-    those with a partner ("semi") or without ("anti"). Null is equal to nothing, to null only with `nulls_match`. The
-    columns are the left ones, then the right ones that do not stand there yet.
+    `how` says which sides also give their rows without a partner, once each; or that only left rows are given, once
+    each: those with a partner ("semi") or without ("anti"). Null equals nothing, and null only with `nulls_match`. The
+    columns are those of the left side, then those of the right side that are not yet included.
     """
 
     left: Node = field(hash=False)
@@ -317,14 +326,14 @@ class Join:
     how: How
     nulls_match: bool
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TimedJoin:
     """A join of two streams whose events are near in time: right time - left time is from -`before` to `after`.
 
-    Both ends are included. An event without a partner is given when no partner in time can come any more. A partner
+    Both ends are included. An event without a partner is given when no partner can come in time any more. A partner
     that comes later corrects that, until `keep` after the last moment that a partner can have.
     """
 
@@ -337,17 +346,17 @@ class TimedJoin:
     keep: int
     nulls_match: bool
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfJoin:
-    """Each event of a stream with the row of a table that has its key; "left" also gives events that find none.
+    """Each event of a stream with the row of a table that has its key; "left" also gives events that find no row.
 
-    `as_of` is the left column with a moment: the version of the row counts that was valid then, by the table's time.
-    A change that becomes known later corrects the answer, until `keep` after the event. Without `as_of` it is the row
-    that is known when the event is joined, and no later change touches the answer. The right columns of `on` are the
-    key of the table, so that there is at most one row; null is equal to nothing.
+    `as_of` is the left column with a moment: the event gets the version of the row that was valid then, by the time of
+    the table. A change that becomes known later corrects the answer, until `keep` after the event. Without `as_of` the
+    event gets the row that is known when it is joined, and later changes do not affect it. The right columns of `on`
+    are the key of the table, so that there is at most one row; null equals nothing.
     """
 
     left: Node = field(hash=False)
@@ -357,7 +366,7 @@ class AsOfJoin:
     as_of: str | None
     keep: int
     shape: Shape
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 Source = Topic | Changelog
@@ -371,18 +380,18 @@ class View:
 
     name: str
     node: Node
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A named answer whose changes are written to a topic of the log; one with a key as a row or a delete per key."""
+    """A named answer whose changes are written to a topic of the log; with a key, as a row or a delete per key."""
 
     name: str
     node: Node
     topic: str
     partitions: int
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
     @property
     def target(self) -> str:
@@ -395,12 +404,12 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class ExternalSink:
-    """A named answer that is mirrored outside of the log, in the target of a URL."""
+    """A named answer that is mirrored outside of the log, in the target that a URL names."""
 
     name: str
     node: Node
     url: str
-    place: Place = field(compare=False)
+    location: Location = field(compare=False)
 
     @property
     def target(self) -> str:
@@ -419,23 +428,23 @@ TOPICS = "topics"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that an app declares."""
+    """Everything that an app declares."""
 
     app: str
     outputs: tuple[Output, ...]
 
     @property
     def views(self) -> tuple[View, ...]:
-        return tuple(one for one in self.outputs if isinstance(one, View))
+        return tuple(output for output in self.outputs if isinstance(output, View))
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """The sinks that write topics."""
-        return tuple(one for one in self.outputs if isinstance(one, Sink))
+        return tuple(output for output in self.outputs if isinstance(output, Sink))
 
     @property
     def external_sinks(self) -> tuple[ExternalSink, ...]:
-        return tuple(one for one in self.outputs if isinstance(one, ExternalSink))
+        return tuple(output for output in self.outputs if isinstance(output, ExternalSink))
 
     @property
     def all_sinks(self) -> tuple[AnySink, ...]:
@@ -447,7 +456,7 @@ class Plan:
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
-    """The nodes a node reads from; none for a source."""
+    """The nodes that a node reads; none for a source."""
     if isinstance(node, Union):
         return node.inputs
     if isinstance(node, Topic | Changelog):
@@ -458,20 +467,20 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 
 def nodes(plan: Plan) -> Iterator[Node]:
-    """Every node once, each after those it reads from."""
-    return upstream(*(one.node for one in plan.outputs))
+    """Every node once, each after the nodes that it reads."""
+    return upstream(*(output.node for output in plan.outputs))
 
 
 def upstream(*ends: Node) -> Iterator[Node]:
-    """These nodes and all that they read from, every one once, each after those it reads from."""
+    """These nodes and everything that they read, each node once, after the nodes that it reads itself."""
     seen: set[Node] = set()
 
     def visit(node: Node) -> Iterator[Node]:
         if node in seen:
             return
         seen.add(node)
-        for one in inputs(node):
-            yield from visit(one)
+        for input_ in inputs(node):
+            yield from visit(input_)
         yield node
 
     for end in ends:

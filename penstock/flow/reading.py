@@ -1,7 +1,7 @@
-"""Reads an expression of Spark SQL: its columns and its calls, each with its place in the text.
+"""Reads an expression of Spark SQL: its columns, and its calls with their positions in the text.
 
-sqlglot says whether the text is an expression and which names in it are columns. Calls are found among the tokens, so
-that parts are cut out of the text as it was written: sqlglot's own text for a call may be another function in Spark.
+sqlglot decides whether the text is an expression and which names in it are columns. Calls are found among the tokens,
+so that they are pieces of the text as it was written: what sqlglot writes for a call may be another function in Spark.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 from penstock.errors import DeclarationError
 
 _WORD = re.compile(r"[^\W\d]\w*")
-# Words that stand before a parenthesis without calling anything. Some are functions too, but none is of a kind that
-# would have to be refused or split off.
+# Words that can come before a parenthesis without being a call. Some are functions too, but none that has to be refused
+# or split off.
 _NO_CALLS = """
     all and as asc between both by case character collate dec desc distinct div else end escape for from group
     having ilike in interval is leading like not numeric on or order over placing regexp rlike select then trailing
@@ -32,7 +32,7 @@ _QUOTE_HINT = "put a name that is also a word of SQL in backquotes: `order`"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text, from `start` to before `end`; `word` is it in lower case, without backquotes."""
+    """A piece of the text, from `start` up to `end`; `word` is the piece in lower case, without backquotes."""
 
     raw: str
     start: int
@@ -44,13 +44,13 @@ class Token:
 
     @property
     def keyword(self) -> str:
-        """The piece in lower case, as a word of the language or a sign; nothing if it is quoted in any way."""
+        """The piece in lower case, as a keyword or an operator; empty if it is quoted in any way."""
         return "" if self.raw[-1:] in ("`", "'", '"') else self.raw.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A function call: from `start` to before `end` in the text, with the clauses that belong to it."""
+    """A function call: from `start` up to `end` in the text, with the clauses that belong to it."""
 
     function: str
     start: int
@@ -64,7 +64,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What stands in an expression. `columns` has the first part of each name that is not a lambda's variable."""
+    """The contents of an expression. `columns` has the first part of each name that is not a variable of a lambda."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -74,41 +74,39 @@ class Reading:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Reading:
-    """Read an expression; a DeclarationError shows where it cannot be read."""
-    tokens = _tokens(text)
-    tree = _tree(text, tokens)
+    """Read an expression; a DeclarationError shows the position at which that fails."""
+    tokens = tokens_of(text)
+    tree = _parse(text, tokens)
     if isinstance(tree, exp.Command | exp.Block):
         raise _unreadable(text, 0, "it is not one expression")
-    _refuse_what_is_not_of_a_row(text, tree, tokens)
+    _refuse_what_rows_do_not_have(text, tree, tokens)
     columns = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
     return Reading(text, tokens, columns, tuple(_calls(text, tokens)))
 
 
 def top_level_parts(text: str) -> list[str]:
-    """The parts of the text between commas outside of all brackets, without the space around them."""
-    return _parts(text, _tokens(text))
-
-
-def tokens_of(text: str) -> tuple[Token, ...]:
-    return _tokens(text)
+    """The parts of the text between commas that are outside of all brackets, stripped."""
+    return _split_at_commas(text, tokens_of(text))
 
 
 class _SparkTokens(Spark.Tokenizer):
-    # Words such as EXPLAIN would take everything behind them for one text.
+    # Words such as EXPLAIN would make one token of everything that follows.
     COMMANDS = set()  # noqa: RUF012 - as sqlglot declares it
 
 
-def pieces(text: str) -> tuple[tuple[Token, ...], bool]:
-    """The tokens of any text of Spark SQL, and whether there are comments in it; sqlglot's TokenError passes."""
+def tokenize(text: str) -> tuple[tuple[Token, ...], bool]:
+    """The tokens of any text of Spark SQL, and whether it has comments. It raises sqlglot's TokenError."""
     found = _SparkTokens(dialect="spark").tokenize(text)
-    # Some tokens are made up, such as the cast in `5L`: they stand where another one stands.
-    places = sorted({(token.start, token.end + 1) for token in found})
-    return tuple(Token(text[start:end], start, end) for start, end in places), any(token.comments for token in found)
+    # Some tokens are made up, such as the cast in `5L`: they have the position of another one.
+    positions = sorted({(token.start, token.end + 1) for token in found})
+    tokens = tuple(Token(text[start:end], start, end) for start, end in positions)
+    return tokens, any(token.comments for token in found)
 
 
-def _tokens(text: str) -> tuple[Token, ...]:
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """The tokens of an expression, which has no comments and no empty arguments."""
     try:
-        tokens, commented = pieces(text)
+        tokens, commented = tokenize(text)
     except TokenError:
         raise _unreadable(text, max(len(text) - 1, 0), "a quote is not closed") from None
     if commented:
@@ -119,19 +117,19 @@ def _tokens(text: str) -> tuple[Token, ...]:
     return tokens
 
 
-def _tree(text: str, tokens: Sequence[Token]) -> exp.Expr:
+def _parse(text: str, tokens: Sequence[Token]) -> exp.Expr:
     if not tokens:
         raise DeclarationError(f"an expression is missing; found {text!r}")
     try:
         return sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
     except ParseError as error:
-        raise _unreadable(text, *_mistake(text, error)) from None
+        raise _unreadable(text, *_parse_mistake(text, error)) from None
     except (SqlglotError, RecursionError):
         raise _unreadable(text, 0, "it cannot be read") from None
 
 
-def _mistake(text: str, error: ParseError) -> tuple[int, str]:
-    """Where sqlglot stopped, and what is wrong there."""
+def _parse_mistake(text: str, error: ParseError) -> tuple[int, str]:
+    """The position at which sqlglot stopped, and what is wrong there."""
     first = error.errors[0] if error.errors else {}
     lines = text.splitlines(keepends=True)
     above = sum(map(len, lines[: first.get("line", 1) - 1]))
@@ -147,7 +145,7 @@ def _mistake(text: str, error: ParseError) -> tuple[int, str]:
 
 
 def _unreadable(text: str, at: int, wrong: str) -> DeclarationError:
-    """The refusal, with the line in question and a caret under the place."""
+    """The error, with the line in question and a caret under the position."""
     begin = text.rfind("\n", 0, at) + 1
     line = text[begin:].partition("\n")[0]
     word = re.match(r"\w+|\S", text[at:])
@@ -159,7 +157,7 @@ def _unreadable(text: str, at: int, wrong: str) -> DeclarationError:
     )
 
 
-def _refuse_what_is_not_of_a_row(text: str, tree: exp.Expr, tokens: Sequence[Token]) -> None:
+def _refuse_what_rows_do_not_have(text: str, tree: exp.Expr, tokens: Sequence[Token]) -> None:
     if tree.find(exp.Query) or any(token.raw.lower() == "select" for token in tokens):
         raise DeclarationError(f"an expression has no subqueries; found {text!r}")
     if tree.find(exp.Placeholder, exp.Parameter) or any(token.raw in ("?", "@", "$") for token in tokens):
@@ -171,7 +169,7 @@ def _refuse_what_is_not_of_a_row(text: str, tree: exp.Expr, tokens: Sequence[Tok
 
 
 def _calls(text: str, tokens: Sequence[Token]) -> Iterator[Invocation]:
-    closings = _closings(tokens)
+    closings = _closing_parentheses(tokens)
     for at, token in enumerate(tokens[:-1]):
         if tokens[at + 1].raw == "(" and _is_call(tokens, at):
             yield _call(text, tokens, at, closings)
@@ -197,7 +195,7 @@ def _call(text: str, tokens: Sequence[Token], at: int, closings: dict[int, int])
     if distinct or (inside and inside[0].raw.lower() == "all"):
         inside = inside[1:]
     filtered, clause = None, None
-    while clauses := _clause(tokens, closed + 1, closings):
+    while clauses := _clause_end(tokens, closed + 1, closings):
         first, closed = closed + 1, clauses
         if tokens[first].word == "filter":
             filtered = text[tokens[first + 2].end : tokens[closed].start].strip()
@@ -205,11 +203,13 @@ def _call(text: str, tokens: Sequence[Token], at: int, closings: dict[int, int])
             clause = text[tokens[first].start : tokens[closed].end]
     over = closed + 1 < len(tokens) and tokens[closed + 1].word == "over"
     start, end = tokens[at].start, tokens[closed].end
-    return Invocation(_name(tokens, at), start, end, tuple(_parts(text, inside)), distinct, filtered, clause, over)
+    return Invocation(
+        _function_name(tokens, at), start, end, tuple(_split_at_commas(text, inside)), distinct, filtered, clause, over
+    )
 
 
-def _name(tokens: Sequence[Token], at: int) -> str:
-    """The function's name in lower case, with what stands before it where it is qualified."""
+def _function_name(tokens: Sequence[Token], at: int) -> str:
+    """The name of the function in lower case, with its qualifiers, if it has any."""
     name = tokens[at].word
     while at >= 2 and tokens[at - 1].raw == "." and tokens[at - 1].end == tokens[at].start:
         at -= 2
@@ -217,8 +217,8 @@ def _name(tokens: Sequence[Token], at: int) -> str:
     return name
 
 
-def _clause(tokens: Sequence[Token], at: int, closings: dict[int, int]) -> int | None:
-    """The last token of the clause that begins at this one; None if none does."""
+def _clause_end(tokens: Sequence[Token], at: int, closings: dict[int, int]) -> int | None:
+    """The last token of the clause that begins at this token; None if no clause begins there."""
     words = [token.word for token in tokens[at : at + 3]]
     if words == ["within", "group", "("]:
         return closings[at + 2]
@@ -227,8 +227,8 @@ def _clause(tokens: Sequence[Token], at: int, closings: dict[int, int]) -> int |
     return at + 1 if words[:2] in (["ignore", "nulls"], ["respect", "nulls"]) else None
 
 
-def _closings(tokens: Sequence[Token]) -> dict[int, int]:
-    """For each opening parenthesis the one that closes it; sqlglot has made sure that there is one."""
+def _closing_parentheses(tokens: Sequence[Token]) -> dict[int, int]:
+    """For each opening parenthesis the one that closes it. sqlglot has checked that they match."""
     opened: list[int] = []
     closings = {}
     for at, token in enumerate(tokens):
@@ -239,7 +239,7 @@ def _closings(tokens: Sequence[Token]) -> dict[int, int]:
     return closings
 
 
-def _parts(text: str, tokens: Sequence[Token]) -> list[str]:
+def _split_at_commas(text: str, tokens: Sequence[Token]) -> list[str]:
     if not tokens:
         return []
     depth = 0

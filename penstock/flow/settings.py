@@ -13,7 +13,7 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChangeRetention:
-    """For how long the changes of views stay readable: none that are older, or more epochs ago, or beyond the bytes."""
+    """How long the changes of views stay readable: by age, by number of epochs and by size, whichever ends first."""
 
     microseconds: int = 3_600 * SECOND
     epochs: int = 1_000
@@ -26,11 +26,11 @@ class AppSettings:
 
     - `state_partitions`: into how many parts state is divided, which is how many tasks can work on it at once; None
       leaves it to the engine. It is fixed when the app first runs.
-    - `max_rows`, `max_bytes`: the most that one epoch takes from the log, so that a backlog does not fill the memory.
-    - `changes_kept_for`, `changes_kept_epochs`, `changes_kept_bytes`: for how long, over how many epochs and in how
-      many bytes the changes of views stay readable, whichever ends first (`app.changes`). With 0 epochs none are kept.
-    - `dead`: what becomes of a row that makes an expression or a function fail. `"set aside"` writes it with its origin
-      and the error to the topic `<app>.dead` and goes on, `"stop"` stops the app.
+    - `max_rows`, `max_bytes`: the most that one epoch reads from the log, so that a backlog does not fill the memory.
+    - `changes_kept_for`, `changes_kept_epochs`, `changes_kept_bytes`: for how long, for how many epochs and in how many
+      bytes the changes of views stay readable (`app.changes`), whichever ends first. With 0 epochs none are kept.
+    - `dead`: what happens to a row that makes an expression or a function fail. `"set aside"` writes it with its origin
+      and the error to the topic `<app>.dead` and continues, `"stop"` stops the app.
     """
 
     state_partitions: int | None = None

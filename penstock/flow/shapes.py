@@ -1,4 +1,4 @@
-"""What is known about the rows that a verb gives: pure functions from the shape of its input."""
+"""What is known about the rows that a verb returns: pure functions of the shape of its input."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.errors import DeclarationError
-from penstock.flow.names import CHANGE, RANK, WINDOW_COLUMNS, check_columns, check_free, unquoted
+from penstock.flow.names import CHANGE, RANK, WINDOW_COLUMNS, check_columns, check_free, unquote
 from penstock.flow.plan import How, JoinKey, Named, Session, Shape, Sliding, Ties, Windowing
 
 
 def selected(shape: Shape, columns: Sequence[Named], *, rest: bool = False, without: Sequence[str] = ()) -> Shape:
-    """The shape behind a Select. The key and the time survive where their columns are passed on, under any name."""
+    """The shape after a Select. The key and the time stay if their columns are selected as they are, under any name."""
     check_columns(column.name for column in columns)
     copies: dict[str, str] = {}
     for column in columns:
-        source = unquoted(column.expression)
+        source = unquote(column.expression)
         if source is not None and (source not in copies or column.name == source):
             copies[source] = column.name
 
@@ -33,7 +33,7 @@ def selected(shape: Shape, columns: Sequence[Named], *, rest: bool = False, with
 
 
 def mapped(shape: Shape, columns: Sequence[str] | None) -> Shape:
-    """The shape behind a map; without a schema the names of key and time are kept, and looked for at the start."""
+    """The shape after a map; without a schema the names of key and time stay, and are checked when the app starts."""
     if columns is None:
         return replace(shape, columns=None)
     check_columns(columns)
@@ -43,7 +43,7 @@ def mapped(shape: Shape, columns: Sequence[str] | None) -> Shape:
 
 
 def united(shapes: Sequence[Shape]) -> Shape:
-    """The shape of a union: the columns of the first one, which all the others must have."""
+    """The shape of a union: the columns of the first input, which all others must have."""
     first = shapes[0]
     for number, shape in enumerate(shapes[1:], start=2):
         if first.columns is not None and shape.columns is not None and set(shape.columns) != set(first.columns):
@@ -59,7 +59,7 @@ def united(shapes: Sequence[Shape]) -> Shape:
 
 
 def ranked(shape: Shape, count: int, per: tuple[str, ...], ties: Ties) -> Shape:
-    """The first rows of each group. Where there is one, the group is the key; else its rows differ in their rank."""
+    """The first rows of each group. The key is the group if it has one row; otherwise its rows differ in their rank."""
     check_free(shape.columns or (), (RANK,), "top adds one")
     columns = None if shape.columns is None else (*shape.columns, RANK)
     key = (per if count == 1 else (*per, RANK)) if ties == "break" else None
@@ -73,7 +73,7 @@ def changed(shape: Shape) -> Shape:
 
 
 def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: Sequence[Named]) -> Shape:
-    """A row for each group; with a window also for each of its windows, with the columns that tell which."""
+    """A row for each group; with a window, a row for each of its windows, with the columns that identify the window."""
     names = tuple(key.name for key in keys)
     made = tuple(aggregate.name for aggregate in aggregates)
     if windowing is None:
@@ -91,15 +91,16 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
     return Shape(columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding))
 
 
-def joined(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, apart: bool) -> Shape:
-    """The shape of a join, without a time: each kind of join has its own.
+def joined(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, unmatched_differ: bool) -> Shape:
+    """The shape of a join, without a time, which depends on the kind of join.
 
-    `apart` says that the keys of both sides tell apart a left row without a partner and a right row without one.
+    `unmatched_differ` says that the keys of both sides distinguish a left row without a partner from a right row
+    without one.
     """
     grows = how in ("inner", "semi") and not (left.retracts or right.retracts)
     return Shape(
         columns=joined_columns(left.columns, right.columns, on, how),
-        key=_joined_key(left, right, on, how, apart=apart),
+        key=_joined_key(left, right, on, how, unmatched_differ=unmatched_differ),
         retracts=not grows,
     )
 
@@ -107,13 +108,13 @@ def joined(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, apart:
 def joined_columns(
     left: tuple[str, ...] | None, right: tuple[str, ...] | None, on: Sequence[JoinKey], how: How
 ) -> tuple[str, ...] | None:
-    """The columns of a join: the left ones, and the right ones without those joined by the same name."""
+    """The columns of a join: those of the left side, and of the right side those not joined by the same name."""
     if how in ("semi", "anti"):
         return left
     if left is None or right is None:
         return None
-    once = {key.left for key in on if key.left == key.right}
-    added = tuple(name for name in right if name not in once)
+    shared = {key.left for key in on if key.left == key.right}
+    added = tuple(name for name in right if name not in shared)
     taken = {name.lower() for name in left}
     both = [name for name in added if name.lower() in taken]
     if both:
@@ -125,21 +126,23 @@ def joined_columns(
     return (*left, *added)
 
 
-def _joined_key(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, apart: bool) -> tuple[str, ...] | None:
-    """What no two rows of a join share: the keys of both, or of one, if each of its rows has at most one partner."""
+def _joined_key(
+    left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, unmatched_differ: bool
+) -> tuple[str, ...] | None:
+    """The key of a join: the keys of both sides, or of one side if each of its rows has at most one partner."""
     if how in ("semi", "anti"):
         return left.key
     if how in ("inner", "left") and right.key is not None and {*right.key} <= {key.right for key in on}:
         return left.key
     if how in ("inner", "right") and left.key is not None and {*left.key} <= {key.left for key in on}:
         return right.key
-    if left.key is None or right.key is None or (how == "full" and not apart):
+    if left.key is None or right.key is None or (how == "full" and not unmatched_differ):
         return None
     return tuple(dict.fromkeys((*left.key, *right.key)))
 
 
 def _of_window(windowing: Windowing) -> tuple[str, ...]:
-    """The columns by which the windows of one group differ."""
+    """The columns in which the windows of one group differ."""
     if isinstance(windowing.window, Sliding):
         return ("window_end",)
     return ("window_start", "window_end") if isinstance(windowing.window, Session) else ("window_start",)

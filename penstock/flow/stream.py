@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, overload
 from penstock.errors import DeclarationError
 from penstock.flow import joins
 from penstock.flow.expressions import check_column
-from penstock.flow.grouped import RankedGroups, Windowed, group_keys
-from penstock.flow.joins import Asked, AsOf, On
-from penstock.flow.lateness import in_time, lateness_of_bursts, windowed
+from penstock.flow.groups import RankedGroups, WindowedRows, group_keys
+from penstock.flow.joins import AsOf, JoinArguments, On
+from penstock.flow.lateness import apply_window, burst_lateness, with_late_bound
+from penstock.flow.location import Declaring
 from penstock.flow.names import check_columns
-from penstock.flow.place import Declaring
 from penstock.flow.plan import Distinct, Emit, How, Late, Latest, Shape, Ties, Window
-from penstock.flow.rows import Rows, other_rows, top
+from penstock.flow.rows import Rows, check_rows, top
 from penstock.flow.windows import microseconds
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stream(Rows):
-    """Events: what a topic gives, and what verbs make of it. Each verb returns a new stream or table."""
+    """Events: those of a topic, and what verbs make of them. Each verb returns a new stream or table."""
 
     def distinct(self, *columns: str, within: str | None = None) -> Stream:
         """Of the events that agree in these columns (in all, if none is given), only the first by event time.
 
-        `within` looks back only so far: an event is left out if another one like it has happened less than that
-        before it, so `.distinct("message_id", within="1 hour")` needs to remember an hour only. Without it everything
-        that was ever seen is remembered. If an earlier event comes late, it takes the place of the one that was first.
+        `within` limits how far it looks back: an event is left out if another one like it happened less than that
+        before it, so that `.distinct("message_id", within="1 hour")` only has to remember an hour. Without it
+        everything is remembered forever. If an earlier event comes late, it replaces the one that was first.
         """
-        with Declaring("distinct") as place:
+        with Declaring("distinct") as location:
             shape = self.node.shape
             chosen = tuple(check_column(name, shape.columns) for name in columns) or shape.columns
             if chosen is None:
@@ -48,29 +48,29 @@ class Stream(Rows):
                 raise DeclarationError(f"within must be more than nothing; found {within!r}")
             unique = replace(shape, key=chosen if length is None else None, retracts=True)
             if length is None:
-                return Stream(Distinct(self.node, chosen, length, unique, place))
-            late = lateness_of_bursts(self.node)
-            return Stream(Distinct(in_time(self.node, late), chosen, length, unique, place, late))
+                return Stream(Distinct(self.node, chosen, length, unique, location))
+            late = burst_lateness(self.node)
+            return Stream(Distinct(with_late_bound(self.node, late), chosen, length, unique, location, late))
 
     def window(
         self, window: Window, *, emit: Emit = "final", late: Late = "correct", keep: str | None = None
-    ) -> Windowed:
-        """Put events together by their time: `.window(tumbling("1 minute")).group_by("country").agg(...)`.
+    ) -> WindowedRows:
+        """Group events by their time: `.window(tumbling("1 minute")).group_by("country").agg(...)`.
 
         - `window`: `tumbling(size)`, `hopping(size, every)`, `sliding(size)` or `session(gap)`.
         - `emit`: `"final"` gives a result when the watermark has passed the end of its window, `"changes"` also before
-          that, as it moves.
-        - `late`: what comes after that either corrects the result (`"correct"`), for as long as `keep` says (1 hour if
-          it is not given), or goes to the topic `<topic>.late` (`"drop"`). Later than `keep`, it goes there too.
+          that, whenever it changes.
+        - `late`: an event that comes after that either corrects the result (`"correct"`), for as long as `keep` says (1
+          hour by default), or goes to the topic `<topic>.late` (`"drop"`). After `keep`, it goes there too.
         """
         with Declaring("window"):
-            return windowed(self.node, window, emit, late, keep)
+            return apply_window(self.node, window, emit, late, keep)
 
     def group_by(self, /, *columns: str, **named: str) -> RankedGroups:
-        """Events by columns, and by new ones given as `name="expression"`; all in one group without any.
+        """Group events by columns, and by new ones given as `name="expression"`; without any, all in one group.
 
         `.group_by("country", day="date(placed_at)").agg(orders="count(*)")` counts over all time: without a window, a
-        group is kept for ever.
+        group is kept forever.
         """
         with Declaring("group_by"):
             return RankedGroups(self.node, group_keys(self.node, columns, named))
@@ -78,16 +78,16 @@ class Stream(Rows):
     def latest(self, *key: str) -> Table:
         """A table with the newest event of each key: `.latest("customer_id")`.
 
-        The newest is the one with the largest event time, and the last in the log where several have it.
+        The newest is the one with the largest event time, and of several with the same time the last in the log.
         """
         from penstock.flow.table import Table
 
-        with Declaring("latest") as place:
+        with Declaring("latest") as location:
             columns = tuple(check_column(name, self.node.shape.columns) for name in key)
             if not columns:
                 raise DeclarationError('the columns of the key are needed, such as latest("customer_id"); found none')
             check_columns(columns)
-            return Table(Latest(self.node, columns, replace(self.node.shape, key=columns, retracts=True), place))
+            return Table(Latest(self.node, columns, replace(self.node.shape, key=columns, retracts=True), location))
 
     @overload
     def join(self, other: AsOf, *, on: On = (), how: How = "inner", keep: str | None = None) -> Stream: ...
@@ -117,48 +117,48 @@ class Stream(Rows):
         keep: str | None = None,
         nulls_match: bool = False,
     ) -> Stream | Table:
-        """Events together with what belongs to them, by columns that are equal. There are three ways:
+        """Join events with events or rows that agree in some columns. There are three ways:
 
         - `searches.join(clicks, on="search_id", within="1 hour", how="left")`: two streams whose events are near in
-          time. The right event happens at most `within` after the left one, and at most `before` before it (nothing, if
-          it is not given). The result is a stream. An event without a partner is given when none in time can come any
-          more; a late partner corrects that for as long as `keep` says (1 hour if it is not given).
+          time. The right event happens at most `within` after the left one, and at most `before` before it (by default
+          not before it). The result is a stream. An event without a partner is given when no partner can come in time
+          any more; a late partner corrects that for as long as `keep` says (1 hour by default).
         - `orders.join(customers.as_of("placed_at"), on={"customer_id": "id"})`: each event with the row of a table that
-          was valid at its time, or, with `customers.latest()`, with the one that is known when it comes. The result is
-          a stream, in which an event stays as it was when the table changes afterwards. `how` is inner or left. What
-          becomes known late of the time before corrects the result for as long as `keep` says.
-        - `orders.join(customers, on={"customer_id": "id"})`: without a time. The result is a table, in which an event
-          changes whenever the row of the other side does. Both sides are kept for ever.
+          was valid at its time, or, with `customers.latest()`, with the row that is known when the event comes. The
+          result is a stream: later changes of the table do not affect it. `how` is inner or left. With `as_of`, changes
+          that become known late correct the result for as long as `keep` says.
+        - `orders.join(customers, on={"customer_id": "id"})`: without a time. The result is a table, in which a row
+          changes whenever either side does. Both sides are kept forever.
 
-        `on` is a column or a list of columns that both sides have, or says which belong together:
-        `{"left column": "right column"}`. Those with one name stand once in the result; other names must differ. `how`
-        is inner, left, right, full, semi (events that have a partner) or anti (events that have none). Null is equal to
-        nothing, and to null only with `nulls_match=True`.
+        `on` is a column or a list of columns that both sides have, or pairs of columns:
+        `{"left column": "right column"}`. Columns that are joined under one name are one column in the result; all
+        other names must differ. `how` is inner, left, right, full, semi (events that have a partner) or anti (events
+        that have none). Null equals nothing, and null only with `nulls_match=True`.
         """
         from penstock.flow.table import Table
 
-        with Declaring("join") as place:
-            asked = Asked(on, how, within, before, keep, nulls_match)
+        with Declaring("join") as location:
+            arguments = JoinArguments(on, how, within, before, keep, nulls_match)
             if isinstance(other, AsOf):
-                return Stream(joins.as_of_join(self.node, other, asked, place))
-            right = other_rows(other)
+                return Stream(joins.as_of_join(self.node, other, arguments, location))
+            right = check_rows(other)
             if within is not None and isinstance(right, Stream):
-                return Stream(joins.timed_join(self.node, right.node, asked, place))
+                return Stream(joins.timed_join(self.node, right.node, arguments, location))
             if not isinstance(right, Stream):
-                joins.refuse_bounds(asked)
-            return Table(joins.joined(self.node, right.node, asked, place))
+                joins.refuse_bounds(arguments)
+            return Table(joins.untimed_join(self.node, right.node, arguments, location))
 
     def top(self, n: int, *, by: str, per: Sequence[str] = (), ties: Ties = "break") -> Table:
         """The first `n` events in an order, with their `rank`: `.top(10, by="price desc", per=["category"])`.
 
         `by` has columns or expressions, each with `desc` if the largest come first; nulls are the smallest values.
-        `ties="keep"` gives those that are equal in the order the same rank, and keeps all of them; `"break"` tells them
-        apart in some fixed way, so that there are never more than `n`.
+        `ties="keep"` gives events that are equal in the order the same rank, and keeps all of them; `"break"` orders
+        them in some fixed way, so that there are never more than `n`.
         """
         from penstock.flow.table import Table
 
-        with Declaring("top") as place:
-            return Table(top(self.node, n, by, per, ties, place))
+        with Declaring("top") as location:
+            return Table(top(self.node, n, by, per, ties, location))
 
-    def _behind(self, shape: Shape) -> Shape:
+    def _shape_after_map(self, shape: Shape) -> Shape:
         return replace(shape, key=None)

@@ -1,4 +1,4 @@
-"""What `top` orders by: `"price desc, bid_id"`."""
+"""What `top` read_orders by: `"price desc, bid_id"`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from penstock.flow.expressions import Columns, check_expression
 from penstock.flow.plan import Order
 
 
-def orders(by: object, columns: Columns) -> tuple[Order, ...]:
-    """Read columns and expressions with `asc` (which is meant without it) or `desc`, separated by commas."""
+def read_orders(by: object, columns: Columns) -> tuple[Order, ...]:
+    """Read columns and expressions, separated by commas, each with `desc`, or with `asc`, which is the default."""
     from penstock.flow.reading import top_level_parts
 
     if not isinstance(by, str) or not by.strip():
         raise DeclarationError(f"an order is needed; found {by!r}", hint='write by="price desc"')
-    return tuple(_order(part, columns) for part in top_level_parts(by))
+    return tuple(_read_order(part, columns) for part in top_level_parts(by))
 
 
-def _order(text: str, columns: Columns) -> Order:
+def _read_order(text: str, columns: Columns) -> Order:
     from penstock.flow.reading import tokens_of
 
     tokens = tokens_of(text)

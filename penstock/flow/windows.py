@@ -1,6 +1,6 @@
 """Windows: stretches of event time by which a stream is grouped.
 
-`tumbling`, `hopping`, `sliding` and `session` are given to `.window(...)`. Durations are words: `"10 seconds"`.
+`tumbling`, `hopping`, `sliding` and `session` are arguments of `.window(...)`. Durations are words: `"10 seconds"`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from zoneinfo import ZoneInfo
 
 from penstock.errors import DeclarationError
-from penstock.flow.place import Declaring
+from penstock.flow.location import Declaring
 from penstock.flow.plan import Emit, Hopping, Late, Session, Sliding, Tumbling, Window, Windowing
 from penstock.units import parse_duration
 
@@ -19,24 +19,24 @@ _DAY = 86_400_000_000
 def tumbling(size: str, *, offset: str = "0 seconds", zone: str | None = None) -> Tumbling:
     """Windows of one size, one after the other: each event is in exactly one.
 
-    They are counted from the beginning of 1970, plus `offset`: `tumbling("1 hour", offset="15 minutes")` begins at a
-    quarter past. Times are UTC unless `zone` names another (`"Europe/Berlin"`); with a zone the size is whole days, and
-    a day is as long as it is there, 23 to 25 hours.
+    They are counted from the start of 1970, plus `offset`: `tumbling("1 hour", offset="15 minutes")` starts at a
+    quarter past. Times are UTC unless `zone` names another zone (`"Europe/Berlin"`); with a zone the size is whole
+    days, and a day is as long as it is there, 23 to 25 hours.
     """
     with Declaring("tumbling"):
-        length = _positive(size, "size")
+        length = _positive_duration(size, "size")
         _check_zone(zone, size=length)
         return Tumbling(length, microseconds(offset, "offset") % length, zone)
 
 
 def hopping(size: str, every: str, *, offset: str = "0 seconds", zone: str | None = None) -> Hopping:
-    """Windows of one size of which one begins after every `every`: each event is in several.
+    """Windows of one size, a new one after each `every`: each event is in several.
 
-    `hopping("10 minutes", "1 minute")` answers each minute for the last ten. `offset` and `zone` are as with
+    `hopping("10 minutes", "1 minute")` answers each minute for the last ten. `offset` and `zone` are those of
     `tumbling`; with a zone both `size` and `every` are whole days.
     """
     with Declaring("hopping"):
-        length, step = _positive(size, "size"), _positive(every, "every")
+        length, step = _positive_duration(size, "size"), _positive_duration(every, "every")
         if step > length:
             raise DeclarationError(
                 f"events between two windows would be in none; found every {every!r} with a size of {size!r}",
@@ -47,22 +47,22 @@ def hopping(size: str, every: str, *, offset: str = "0 seconds", zone: str | Non
 
 
 def sliding(size: str) -> Sliding:
-    """For each moment at which a group has an event: the events of that group within `size` up to that moment.
+    """For each moment at which a group has an event: the events of that group in the `size` up to that moment.
 
     `window_end` is the moment, `window_start` is `size` before it. An event exactly `size` before is not included.
     """
     with Declaring("sliding"):
-        return Sliding(_positive(size, "size"))
+        return Sliding(_positive_duration(size, "size"))
 
 
 def session(gap: str) -> Session:
     """Events of a group with less than `gap` between one and the next; a session ends `gap` after its last event."""
     with Declaring("session"):
-        return Session(_positive(gap, "gap"))
+        return Session(_positive_duration(gap, "gap"))
 
 
-def windowing(window: Window, emit: Emit, late: Late, keep: str | None) -> Windowing:
-    """What `.window(...)` was given, checked."""
+def check_windowing(window: Window, emit: Emit, late: Late, keep: str | None) -> Windowing:
+    """The checked arguments of `.window(...)`."""
     if not isinstance(window, Tumbling | Hopping | Sliding | Session):
         raise DeclarationError(
             f"a window is needed; found {window!r}",
@@ -89,7 +89,7 @@ def microseconds(text: str, what: str) -> int:
         raise DeclarationError(f"{what}: {error.message}", hint=error.hint) from None
 
 
-def _positive(text: str, what: str) -> int:
+def _positive_duration(text: str, what: str) -> int:
     length = microseconds(text, what)
     if length == 0:
         raise DeclarationError(f"{what} must be more than nothing; found {text!r}")

@@ -1,6 +1,6 @@
 """The log: where facts are kept. An embedded, partitioned, typed, append-only log in plain files, with no server.
 
-The main path of a write: Log -> Topic.append -> Topic.requests -> PartitionWriter.append -> stage -> publish.
+The main path of a write: Log -> Topic.append -> Appender.requests -> PartitionWriter.append -> stage -> publish.
 The main path of a read: Log -> Topic.reader -> Reader.poll -> FrameReader.read -> read_batches.
 
 The names below are loaded when they are first used: who needs one module need not load all of them.
@@ -12,56 +12,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.log.ddl import closest
-    from penstock.log.description import TopicSettings
+    from penstock.contracts import Batch, TopicSettings
+    from penstock.log.description import check_topic
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
-    from penstock.log.holds import HeldRange, Hold, ReadPosition
     from penstock.log.kept import Kept
     from penstock.log.log import Log
     from penstock.log.log_writer import LogWriter
     from penstock.log.pending_write import Appended
     from penstock.log.producer import Producer
-    from penstock.log.reader import Batch, Reader
-    from penstock.log.retention import Expired
-    from penstock.log.rewrite import Rewritten
-    from penstock.log.topic import Topic
+    from penstock.log.reader import Reader
+    from penstock.log.repair import carry_out_repair, plan_repair
+    from penstock.log.retention import Expired, Retention
+    from penstock.log.rewrite import ERASE_WAIT_SECONDS, Rewritten
+    from penstock.log.staging import StagedRows, Staging
+    from penstock.log.topic import Topic, parse_moment
     from penstock.log.transaction import Transaction
     from penstock.log.verify import Statistics, Verified
 
 _HOMES = {
-    "Appended": "plan",
-    "Batch": "reader",
-    "Delivery": "groups",
-    "Expired": "retention",
-    "Group": "groups",
-    "HeldRange": "holds",
-    "Hold": "holds",
-    "Kept": "kept",
-    "Lag": "groups",
-    "Log": "log",
-    "LogWriter": "log_writer",
-    "Member": "groups",
-    "Move": "groups",
-    "Producer": "producer",
-    "ReadPosition": "holds",
-    "Reader": "reader",
-    "Rewritten": "rewrite",
-    "Statistics": "verify",
-    "Topic": "topic",
-    "TopicSettings": "description",
-    "Transaction": "transaction",
-    "Verified": "verify",
-    "closest": "ddl",
+    "ERASE_WAIT_SECONDS": "penstock.log.rewrite",
+    "Appended": "penstock.log.pending_write",
+    "Batch": "penstock.contracts",
+    "Delivery": "penstock.log.groups",
+    "Expired": "penstock.log.retention",
+    "Group": "penstock.log.groups",
+    "Kept": "penstock.log.kept",
+    "Lag": "penstock.log.groups",
+    "Log": "penstock.log.log",
+    "LogWriter": "penstock.log.log_writer",
+    "Member": "penstock.log.groups",
+    "Move": "penstock.log.groups",
+    "Producer": "penstock.log.producer",
+    "Reader": "penstock.log.reader",
+    "Retention": "penstock.log.retention",
+    "Rewritten": "penstock.log.rewrite",
+    "StagedRows": "penstock.log.staging",
+    "Staging": "penstock.log.staging",
+    "Statistics": "penstock.log.verify",
+    "Topic": "penstock.log.topic",
+    "TopicSettings": "penstock.contracts",
+    "Transaction": "penstock.log.transaction",
+    "Verified": "penstock.log.verify",
+    "carry_out_repair": "penstock.log.repair",
+    "check_topic": "penstock.log.description",
+    "parse_moment": "penstock.log.topic",
+    "plan_repair": "penstock.log.repair",
 }
 
 __all__ = [
+    "ERASE_WAIT_SECONDS",
     "Appended",
     "Batch",
     "Delivery",
     "Expired",
     "Group",
-    "HeldRange",
-    "Hold",
     "Kept",
     "Lag",
     "Log",
@@ -69,19 +73,24 @@ __all__ = [
     "Member",
     "Move",
     "Producer",
-    "ReadPosition",
     "Reader",
+    "Retention",
     "Rewritten",
+    "StagedRows",
+    "Staging",
     "Statistics",
     "Topic",
     "TopicSettings",
     "Transaction",
     "Verified",
-    "closest",
+    "carry_out_repair",
+    "check_topic",
+    "parse_moment",
+    "plan_repair",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock.log' has no attribute {name!r}")
-    return getattr(import_module(f"penstock.log.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -29,13 +29,13 @@ from penstock.log.catalog_rows import (
     check_total,
     count_change,
     create_tables,
-    one_moment,
     put,
+    read_snapshot,
     rows,
 )
-from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork, refused
 from penstock.log.identity import Identity, load_identity, new_id, store_identity
 from penstock.log.recovery import Outcome
+from penstock.storage.files import Disk, Files, disk_error, disk_errors, refuse_in_a_fork
 
 CATALOG_NAME = "catalog.db"
 TOPICS_DIRECTORY = "topics"
@@ -99,7 +99,7 @@ class Catalog:
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """One atomic change: on disk when the block has ended, undone when it raises."""
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -116,9 +116,9 @@ class Catalog:
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
         """Read, all of it as of one moment."""
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             connection = self._connection()
-            with one_moment(connection):
+            with read_snapshot(connection):
                 yield connection
 
     def _commit(self, connection: sqlite3.Connection) -> None:
@@ -170,7 +170,7 @@ class Catalog:
         self._opened, self._inode = connection, self._found_inode()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Say in the user's words what SQLite refuses."""
         refuse_in_a_fork(self._process, self._path.parent)
         if self._closed:
@@ -190,7 +190,9 @@ class Catalog:
     def forget_transactions(self, transactions: list[int]) -> None:
         """For transactions whose ends are on disk in every tail, so that nobody will ask again."""
         with self.change() as connection:
-            connection.executemany("DELETE FROM transactions WHERE id = ?", [(one,) for one in transactions])
+            connection.executemany(
+                "DELETE FROM transactions WHERE id = ?", [(transaction,) for transaction in transactions]
+            )
 
     # -- producers ----------------------------------------------------------------------------------------------------
 
@@ -394,7 +396,7 @@ def unchecked_rows(connection: sqlite3.Connection) -> dict[str, Sequence[Sequenc
 def check_catalog(files: Files, root: Path, connection: sqlite3.Connection, identity: Identity) -> None:
     """DamagedError unless this is the catalogue of the log, whole, and no older than it must be."""
     least = load_mark(files, root, identity.id)  # before the catalogue, which others may be changing
-    with one_moment(connection):
+    with read_snapshot(connection):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         check_everything(connection, version)
         log_id, changes = changes_of(connection)
@@ -424,17 +426,17 @@ def catalog_errors(path: Path) -> Iterator[None]:
             raise
         raise DamagedError(f"{path}: the catalogue is damaged: {error.message}", hint=REPAIR_HINT) from error
     except UNREADABLE as error:
-        raise _described(path, error) from error
+        raise _describe_error(path, error) from error
 
 
-def _described(path: Path, error: Exception) -> DamagedError | UnavailableError:
+def _describe_error(path: Path, error: Exception) -> DamagedError | UnavailableError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code == sqlite3.SQLITE_FULL or (code != sqlite3.SQLITE_CORRUPT and _disk_is_full(path)):
         return UnavailableError(
             f"{path}: the disk is full. Nothing that was acknowledged is lost", hint="make space and try again"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return refused(str(path), PermissionError(errno.EACCES, "no permission"))
+        return disk_error(str(path), PermissionError(errno.EACCES, "no permission"))
     if code in _PROBLEMS_OF_THE_DISK:
         return UnavailableError(f"{path}: {error}", hint="another process may hold it; see who does, and try again")
     return DamagedError(f"{path}: the catalogue is damaged: {error}", hint=REPAIR_HINT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from penstock.errors import DamagedError
-from penstock.log.files import Files, write_durably
+from penstock.storage.files import Files, write_durably
 
 MARK_NAME = "catalog.mark"
 _MARK = struct.Struct("<4s16sQI")

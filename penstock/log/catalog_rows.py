@@ -136,7 +136,7 @@ def count_change(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """Let all that is read in the block be of one moment, whatever other processes write meanwhile."""
     if connection.in_transaction:
         yield
@@ -154,7 +154,7 @@ def _end_transaction(connection: sqlite3.Connection) -> None:
 
 
 def check_total(connection: sqlite3.Connection, table: str) -> None:
-    """DamagedError if a row of the table is missing, or is not as it was written. For use in `one_moment`."""
+    """DamagedError if a row of the table is missing, or is not as it was written. For use in `read_snapshot`."""
     rows(connection, table)
     found = connection.execute(f"SELECT count(*), coalesce(sum(crc), 0) FROM {table}").fetchone()
     total = connection.execute("SELECT count, digest FROM totals WHERE name = ?", (table,)).fetchone()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import RowError
 from penstock.log.group_commit import GroupCommit
-from penstock.log.rows import rows_to_batch
+from penstock.schema.rows import rows_to_batch
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Conversion:
     error: BaseException | None = None
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         return self.batch is not None or self.error is not None
 
     def convert(self) -> None:
@@ -40,12 +40,12 @@ class SharedConversion:
     """
 
     def __init__(self) -> None:
-        self._together = GroupCommit(_convert_all)
+        self._shared = GroupCommit(_convert_all)
 
     def batch(self, rows: Sequence[Mapping[str, object]], schema: pa.Schema, *, where: str) -> pa.RecordBatch:
         """The same as `rows_to_batch`."""
         conversion = _Conversion(rows, schema, where)
-        self._together.do(conversion)
+        self._shared.do(conversion)
         if conversion.error is not None:
             raise conversion.error
         assert conversion.batch is not None
@@ -54,18 +54,18 @@ class SharedConversion:
 
 def _convert_all(conversions: list[_Conversion]) -> None:
     first = conversions[0]
-    together = [one for one in conversions if one.schema is first.schema]
-    if len(together) > 1:
+    alike = [conversion for conversion in conversions if conversion.schema is first.schema]
+    if len(alike) > 1:
         try:
-            rows = [row for one in together for row in one.rows]
+            rows = [row for conversion in alike for row in conversion.rows]
             batch = rows_to_batch(rows, first.schema, where=first.where)
         except RowError:
             pass  # somebody's rows are bad: each is told of its own, below
         else:
             start = 0
-            for one in together:
-                one.batch = batch.slice(start, len(one.rows))
-                start += len(one.rows)
-    for one in conversions:
-        if not one.answered:
-            one.convert()
+            for conversion in alike:
+                conversion.batch = batch.slice(start, len(conversion.rows))
+                start += len(conversion.rows)
+    for conversion in conversions:
+        if not conversion.is_answered:
+            conversion.convert()

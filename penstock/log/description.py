@@ -9,32 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.contracts import TopicSettings
 from penstock.errors import DamagedError, DeclarationError
-from penstock.log.ddl import closest, to_ddl, type_ddl
-from penstock.log.document import load_document, store_document
-from penstock.log.files import Files
-from penstock.log.hashing import KEY_TYPES, MAX_PARTITIONS, can_be_key
-from penstock.log.names import NAME_PATTERN, NAME_RULE
 from penstock.log.partition import create_partition
+from penstock.names import NAME_PATTERN, NAME_RULE
+from penstock.schema.ddl import to_ddl, type_ddl
+from penstock.schema.hashing import KEY_TYPES, MAX_PARTITIONS, can_be_key
+from penstock.storage.document import load_document, store_document
+from penstock.storage.files import Files
+from penstock.suggest import closest
 
 DESCRIPTION_NAME = "topic.json"
-BATCH_BYTES = 64 * 1024 * 1024
 MOST_BATCH_BYTES = 1024 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """What is decided when a topic is created. Only retention and the schema can be changed later."""
-
-    partitions: int = 1
-    key: tuple[str, ...] = ()
-    time: str | None = None
-    durability: str = "fsync"  # acknowledged means on disk; "os": acknowledged means handed to the operating system
-    versioned: bool = False  # number the events of each key, for conditional appends
-    retention_seconds: float | None = None
-    retention_bytes: int | None = None  # per partition
-    segment_bytes: int = 128 * 1024 * 1024
-    max_batch_bytes: int = BATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True)

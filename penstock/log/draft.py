@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.log.files import Buffer, File
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
@@ -27,12 +26,13 @@ from penstock.log.frame import (
     place,
     stored_schema,
 )
-from penstock.log.holds import FOREVER, Held, overlapping, owners
+from penstock.log.holds import FOREVER, Held, overlapping_holds, owners
 from penstock.log.index import IndexBuilder, encode_entries
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.partition import Partition
 from penstock.log.reader import Schemas
 from penstock.log.segment import FIRST_FRAME, Preface, encode_preface
+from penstock.storage.files import Buffer, File
 from penstock.units import NO_TIME
 
 DRAFT_SUFFIX = ".draft"
@@ -156,7 +156,7 @@ class Draft:
         passed = self._passed_markers(frame, kept)
         kept = kept & ~passed
         self._close_if_full(header.base_offset)
-        held = overlapping(self._held, header.base_offset, header.next_offset)
+        held = overlapping_holds(self._held, header.base_offset, header.next_offset)
         if held or (kept.all() and not self._keep.joins):
             self._copy(frame)
             self._note_held(held, int(np.count_nonzero(~kept)))
@@ -217,7 +217,7 @@ class Draft:
     def _fits(self, header: Header) -> bool:
         """Whether rows of this frame may stand in one with those that wait to be written."""
         last = self._rows[-1][0].header
-        return _alike(last, header) and (self._keep.joins or last.append_time == header.append_time)
+        return _can_join(last, header) and (self._keep.joins or last.append_time == header.append_time)
 
     def finish(self) -> None:
         """From here on `pieces` are all closed segments of the manifest, and the new ones are on disk."""
@@ -248,7 +248,7 @@ class Draft:
         header = self._rows[-1][0].header
         offsets = np.concatenate([offsets for _, _, offsets in self._rows])
         schema = self._schemas.version(header.schema_id)
-        batch = _joined([batch for _, batch, _ in self._rows], offsets, schema, header.flags)
+        batch = _join_batches([batch for _, batch, _ in self._rows], offsets, schema, header.flags)
         flags = header.flags | SPARSE
         body = encode(batch, schema_id=header.schema_id, time_column=self._time_column, flags=flags)
         buffers = place(
@@ -314,13 +314,13 @@ class Draft:
         self._file, self._segment, self._position = None, None, 0
 
 
-def _alike(one: Header, other: Header) -> bool:
+def _can_join(left: Header, right: Header) -> bool:
     """Frames whose rows may stand in one frame: nothing that is still of use would be lost."""
-    same_writer = (one.producer, one.epoch) == (other.producer, other.epoch)
-    return same_writer and one.schema_id == other.schema_id and one.flags | SPARSE == other.flags | SPARSE
+    same_writer = (left.producer, left.epoch) == (right.producer, right.epoch)
+    return same_writer and left.schema_id == right.schema_id and left.flags | SPARSE == right.flags | SPARSE
 
 
-def _joined(batches: list[pa.RecordBatch], offsets: Offsets, schema: pa.Schema, flags: int) -> pa.RecordBatch:
+def _join_batches(batches: list[pa.RecordBatch], offsets: Offsets, schema: pa.Schema, flags: int) -> pa.RecordBatch:
     """One batch in stored form, with the offset of every row."""
     plain = stored_schema(schema, flags & ~SPARSE)
     joined = pa.concat_batches([batch.select(plain.names) for batch in batches])  # type: ignore[attr-defined]

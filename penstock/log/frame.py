@@ -86,7 +86,7 @@ class Body:
     @property
     def length(self) -> int:
         """The bytes of the frame this body will make."""
-        return HEADER_BYTES + padded(self.buffer.size)
+        return HEADER_BYTES + padded_length(self.buffer.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class BadFrameError(Exception):
     """These bytes are not a whole, undamaged frame. Whether that is a torn tail or damage is for the caller to say."""
 
 
-def padded(length: int) -> int:
+def padded_length(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
@@ -156,7 +156,7 @@ def place(
         0,
     )
     header = packed[:-4] + crc32c(packed[:-4]).to_bytes(4, "little")
-    return [header, body.buffer, bytes(padded(body.buffer.size) - body.buffer.size)]
+    return [header, body.buffer, bytes(padded_length(body.buffer.size) - body.buffer.size)]
 
 
 def parse_header(data: bytes | memoryview | pa.Buffer, position: int = 0) -> Header:
@@ -170,7 +170,7 @@ def parse_header(data: bytes | memoryview | pa.Buffer, position: int = 0) -> Hea
     if crc32c(raw[position : position + HEADER_BYTES - 4]) != fields[-1]:
         raise BadFrameError("the header's checksum does not match")
     header = Header._make(fields[1:17])
-    if header.length != HEADER_BYTES + padded(header.body_length):
+    if header.length != HEADER_BYTES + padded_length(header.body_length):
         raise BadFrameError("the header's lengths do not agree")
     return header
 
@@ -217,4 +217,4 @@ def time_range(batch: pa.RecordBatch, time_column: str | None) -> tuple[int, int
 
 def _body_crc(buffer: pa.Buffer) -> int:
     """Over the padding too, so that every byte of a segment is covered by a checksum."""
-    return int(crc32c(bytes(padded(buffer.size) - buffer.size), crc32c(buffer)))
+    return int(crc32c(bytes(padded_length(buffer.size) - buffer.size), crc32c(buffer)))

@@ -11,7 +11,7 @@ class Answerable(Protocol):
     """Something that is served: it knows whether that has happened."""
 
     @property
-    def answered(self) -> bool: ...
+    def is_answered(self) -> bool: ...
 
 
 R = TypeVar("R", bound=Answerable)
@@ -43,25 +43,25 @@ class GroupCommit(Generic[R]):
 
     def do(self, request: R) -> None:
         """Return when the request is answered."""
-        mine = _Waiting(request)
+        waiting = _Waiting(request)
         with self._guard:
-            self._waiting.append(mine)
-            mine.turn = not self._serving
+            self._waiting.append(waiting)
+            waiting.turn = not self._serving
             self._serving = True
-        if not mine.turn:
-            self._sleep(mine)
-        if mine.turn:
+        if not waiting.turn:
+            self._sleep(waiting)
+        if waiting.turn:
             self._serve_all()
 
-    def _sleep(self, mine: _Waiting[R]) -> None:
+    def _sleep(self, waiting: _Waiting[R]) -> None:
         try:
-            mine.gate.acquire()
+            waiting.gate.acquire()
         except BaseException:
             # Interrupted, by Ctrl-C. Our turn, if it has come to that, must not be lost with us.
             with self._guard:
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
-            if mine.turn:
+                if waiting in self._waiting:
+                    self._waiting.remove(waiting)
+            if waiting.turn:
                 self._next_turn()
             raise
 
@@ -69,11 +69,11 @@ class GroupCommit(Generic[R]):
         with self._guard:
             taken, self._waiting = self._waiting, []
         try:
-            self._serve([one.request for one in taken])
+            self._serve([served.request for served in taken])
         finally:
             self._next_turn()
-            for one in taken:
-                one.gate.release()
+            for served in taken:
+                served.gate.release()
 
     def _next_turn(self) -> None:
         with self._guard:

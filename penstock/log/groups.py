@@ -15,14 +15,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.contracts import Batch, Start
 from penstock.errors import DeclarationError, FencedError, UnavailableError
 from penstock.log.catalog import Catalog, number_of
 from penstock.log.catalog_rows import put, put_if_new, rows
-from penstock.log.files import boot_id
 from penstock.log.holds import Holds
-from penstock.log.reader import READ_BYTES, UNDECIDED_SECONDS, Batch, Reader
-from penstock.log.topic import Start, Topic
-from penstock.log.wait import Watch
+from penstock.log.reader import READ_BYTES, UNDECIDED_SECONDS, Reader
+from penstock.log.topic import Topic
+from penstock.storage.files import boot_id
+from penstock.storage.watch import Watch
 
 LEASE_SECONDS = 30.0
 HEARTBEAT_SECONDS = 1.0
@@ -104,24 +105,24 @@ class Group:
     def members(self) -> dict[str, list[TopicPartition]]:
         """The members whose leases run, with the partitions each owns."""
         with self._catalog.look() as connection:
-            alive = _living(connection, self.name)
+            alive = _living_members(connection, self.name)
             owned = _assignments(connection, self.name)
-        return {member: [place for place, owner in owned.items() if owner == member] for member in alive}
+        return {member: [partition for partition, owner in owned.items() if owner == member] for member in alive}
 
     def committed(self, topic: str) -> dict[int, int]:
         with self._catalog.look() as connection:
-            return _committed(connection, self.name, topic)
+            return _committed_offsets(connection, self.name, topic)
 
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets from outside, for readers that are not members. Refused while a member owns the partition."""
-        self._topic(topic).check_offsets(offsets)
+        self._topic(topic).files.check_commit(offsets)
         with self._catalog.change() as connection:
             _forget_expired(connection, self.name)
             store_offsets(connection, self.name, None, topic, offsets)
 
     def lag(self) -> list[Lag]:
         lags = []
-        owners = {place: member for member, places in self.members().items() for place in places}
+        owners = {partition: member for member, partitions in self.members().items() for partition in partitions}
         for name in self.topics():
             topic, committed = self._topic(name), self.committed(name)
             starts, ends = topic.starts(), topic.ends()
@@ -142,7 +143,7 @@ class Group:
         with self._catalog.change() as connection:
             self._refuse_if_alive(connection)
             for move in moves:
-                if _committed(connection, self.name, move.topic).get(move.partition) != move.committed:
+                if _committed_offsets(connection, self.name, move.topic).get(move.partition) != move.committed:
                     raise UnavailableError(
                         f"group '{self.name}': topic '{move.topic}' partition {move.partition} has moved since the "
                         "reset was planned",
@@ -163,7 +164,7 @@ class Group:
 
     def _refuse_if_alive(self, connection: sqlite3.Connection) -> None:
         _forget_expired(connection, self.name)
-        alive = _living(connection, self.name)
+        alive = _living_members(connection, self.name)
         if alive:
             raise UnavailableError(
                 f"group '{self.name}': it has living members: {', '.join(sorted(alive))}",
@@ -239,26 +240,30 @@ class Member:
         """Renew the lease, let go what others should have, take what is free. `poll` does this by itself."""
         self._refuse_if_closed()
         self._next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._lease / 3)
+        may_release = self._on_release is None
         if self._on_release is not None and self._has_too_much():
             self._on_release(self)
+            may_release = True
         with self._catalog.change() as connection:
             _forget_expired(connection, self.group)
             lost = self._lost(connection)
             self._renew(connection)
-            wanted = self._wanted(connection)
-            for topic, partition in self._owned - wanted:
+            wanted = self._wanted_partitions(connection)
+            for topic, partition in self._owned - wanted if may_release else ():
                 connection.execute(
                     "DELETE FROM assignments WHERE group_name = ? AND topic = ? AND partition = ? AND member = ?",
                     (self.group, topic, partition, self.id),
                 )
             for topic, partition in wanted:
                 put_if_new(connection, "assignments", self.group, topic, partition, self.id)
-            owned = {place for place, owner in _assignments(connection, self.group).items() if owner == self.id}
+            owned = {partition for partition, owner in _assignments(connection, self.group).items() if owner == self.id}
         if lost:
             # Others may have committed there: begin where the group is, not where we were.
             self._take(self._owned - lost)
         if owned != self._owned:
             self._take(owned)
+        if self._owned - wanted:  # somebody has joined just now, and `on_release` has to be called first
+            self._next_heartbeat = time.monotonic()
 
     def close(self) -> None:
         """Leave the group. Uncommitted rows go to whoever takes the partitions."""
@@ -289,7 +294,7 @@ class Member:
         """Whether the next heartbeat will hand partitions to others. Those that are lost already are dropped first."""
         with self._catalog.look() as connection:
             lost = self._lost(connection)
-            wanted = self._wanted(connection)
+            wanted = self._wanted_partitions(connection)
         if lost:
             self._take(self._owned - lost)
         return bool(self._owned - wanted)
@@ -297,13 +302,13 @@ class Member:
     def _lost(self, connection: sqlite3.Connection) -> set[TopicPartition]:
         """What we held until our lease ran out."""
         owners = _assignments(connection, self.group)
-        return {place for place in self._owned if owners.get(place) != self.id}
+        return {partition for partition in self._owned if owners.get(partition) != self.id}
 
     def _renew(self, connection: sqlite3.Connection) -> None:
         expires = time.monotonic() + self._lease
         put(connection, "members", self.group, self.id, json.dumps(sorted(self._topics)), boot_id(), expires)
 
-    def _wanted(self, connection: sqlite3.Connection) -> set[TopicPartition]:
+    def _wanted_partitions(self, connection: sqlite3.Connection) -> set[TopicPartition]:
         """Our share: every topic's partitions dealt out in turn to the members that read it, in the order of names."""
         members = rows(connection, "members", "group_name = ?", (self.group,), order="member")
         wanted = set()
@@ -324,14 +329,14 @@ class Member:
             if not numbers:
                 continue
             with self._catalog.look() as connection:
-                committed = _committed(connection, self.group, name)
+                committed = _committed_offsets(connection, self.group, name)
             new = [number for number in numbers if number not in committed]
             fresh = topic.positions(self._start, partitions=new)
             positions = {number: committed.get(number, fresh.get(number, 0)) for number in numbers}
             positions |= {number: before[name][number] for number in numbers if (name, number) in keep}
             self._readers[name] = topic.reader(positions, partitions=numbers)
         self._owned = owned
-        self._watch = Watch([self._topics[name].partition(number).tail_file.path for name, number in owned])
+        self._watch = Watch([self._topics[name].files.partition(number).tail_file.path for name, number in owned])
 
     def _stop_reading(self) -> None:
         for reader in self._readers.values():
@@ -372,19 +377,19 @@ def _assignments(connection: sqlite3.Connection, group: str) -> dict[TopicPartit
     }
 
 
-def _committed(connection: sqlite3.Connection, group: str, topic: str) -> dict[int, int]:
+def _committed_offsets(connection: sqlite3.Connection, group: str, topic: str) -> dict[int, int]:
     found = rows(connection, "offsets", "group_name = ? AND topic = ?", (group, topic))
     return {number_of(partition): number_of(offset) for _, _, partition, offset in found}
 
 
-def _living(connection: sqlite3.Connection, group: str) -> set[str]:
+def _living_members(connection: sqlite3.Connection, group: str) -> set[str]:
     """The members whose leases run. A lease of an earlier boot has run out."""
     where = "group_name = ? AND expires >= ? AND boot = ?"
     return {str(row[1]) for row in rows(connection, "members", where, (group, time.monotonic(), boot_id()))}
 
 
 def _forget_expired(connection: sqlite3.Connection, group: str) -> None:
-    alive = _living(connection, group)
+    alive = _living_members(connection, group)
     for _, member, *_ in rows(connection, "members", "group_name = ?", (group,)):
         if member not in alive:
             _forget_member(connection, group, str(member))

@@ -88,7 +88,7 @@ class HeaderReader(FrameReader):
                 self.next_offset = last + 1
             self._position += length
             self._expected = last + 1
-        return _gathered(data, places)
+        return _gather_headers(data, places)
 
     def _link(self, view: memoryview, at: int) -> tuple[int, int, int]:
         """Length, first and last offset of the frame here; BadFrameError if it is not whole, undamaged and expected."""
@@ -104,7 +104,7 @@ class HeaderReader(FrameReader):
         return length, base, last
 
 
-def _gathered(data: pa.Buffer, places: list[int]) -> Headers:
+def _gather_headers(data: pa.Buffer, places: list[int]) -> Headers:
     lines = np.frombuffer(memoryview(data), dtype=np.uint8)
     lines = lines[: len(lines) // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
     first = np.array(places, dtype=np.int64) // ALIGNMENT

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from penstock.contracts import HeldRange, Hold, ReadOffset
 from penstock.errors import DamagedError, FencedError
-from penstock.log.document import Content, decode_document, encode_document
-from penstock.log.files import Files, disk_errors, write_durably
+from penstock.storage.document import Content, decode_document, encode_document
+from penstock.storage.files import Files, disk_errors, write_durably
 
 HOLDS_DIRECTORY = "holds"
 HOLDS_LOCK = "holds.lock"
@@ -34,42 +35,6 @@ SLOT_BYTES = 4096  # the least; a hold with many partitions has larger slots
 HOLD_NAME_PATTERN = re.compile(r"(?=.{1,230}$)[A-Za-z0-9][A-Za-z0-9._-]{0,199}(:[A-Za-z0-9][A-Za-z0-9._-]{0,199}){0,2}")
 # Behind every offset.
 FOREVER = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRange:
-    """Rows of one partition, from `start` up to `end` (exclusive). The id tells topics of one name apart."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPosition:
-    """How far a reader has read one partition: it needs the delete markers from `offset` on."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one owner holds and how far it has read, and since when (ISO 8601).
-
-    `token`: whoever has a lower one was replaced as the owner.
-    """
-
-    name: str
-    ranges: tuple[HeldRange, ...]
-    placed: str
-    number: int = 0  # grows with every change of this hold
-    read: tuple[ReadPosition, ...] = ()
-    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +81,7 @@ class Holds:
             lock.acquire()
             yield
 
-    def place(
-        self, name: str, ranges: Sequence[HeldRange], *, read: Sequence[ReadPosition] = (), token: int = 0
-    ) -> None:
+    def place(self, name: str, ranges: Sequence[HeldRange], *, read: Sequence[ReadOffset] = (), token: int = 0) -> None:
         """Replace what `name` holds, under `locked`. On disk when this returns. FencedError if a higher token did so.
 
         The file is written in place if it is as this process left it, which costs one sync; otherwise as a whole.
@@ -225,7 +188,7 @@ class PartitionHolds:
         self._groups = groups
 
     @contextmanager
-    def fixed(self, *, markers: bool) -> Iterator[tuple[Held, ...]]:
+    def locked(self, *, markers: bool) -> Iterator[tuple[Held, ...]]:
         """Which rows are held, and with `markers`, which delete markers readers and groups still need.
 
         Nobody can place another hold in this block.
@@ -248,19 +211,19 @@ class PartitionHolds:
         for group, committed in self._groups().items():
             yield Held(f"group:{group}", committed.get(self._partition, 0), FOREVER, only_markers=True)
 
-    def _is_here(self, found: HeldRange | ReadPosition) -> bool:
+    def _is_here(self, found: HeldRange | ReadOffset) -> bool:
         return (found.topic_id, found.partition) == (self._topic_id, self._partition)
 
 
-def overlapping(held: Sequence[Held], start: int, end: int) -> tuple[Held, ...]:
-    return tuple(one for one in held if one.overlaps(start, end))
+def overlapping_holds(held: Sequence[Held], start: int, end: int) -> tuple[Held, ...]:
+    return tuple(hold for hold in held if hold.overlaps(start, end))
 
 
 def owners(held: Sequence[Held]) -> tuple[str, ...]:
-    return tuple(sorted({one.owner for one in held}))
+    return tuple(sorted({hold.owner for hold in held}))
 
 
-def _hold(name: str, ranges: Sequence[HeldRange], read: Sequence[ReadPosition], token: int, *, number: int) -> Hold:
+def _hold(name: str, ranges: Sequence[HeldRange], read: Sequence[ReadOffset], token: int, *, number: int) -> Hold:
     placed = datetime.now(UTC).isoformat(timespec="seconds")
     return Hold(name, tuple(ranges), placed, number, tuple(read), token)
 
@@ -305,7 +268,7 @@ def _ranges(topics: Mapping[str, Content]) -> Iterator[HeldRange]:
             yield HeldRange(topic["name"], topic_id, partition, start, end)
 
 
-def _positions(topics: Mapping[str, Content]) -> Iterator[ReadPosition]:
+def _positions(topics: Mapping[str, Content]) -> Iterator[ReadOffset]:
     for topic_id, topic in topics.items():
         for partition, offset in topic["partitions"]:
-            yield ReadPosition(topic["name"], topic_id, partition, offset)
+            yield ReadOffset(topic["name"], topic_id, partition, offset)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.errors import DamagedError
-from penstock.log.document import load_document, store_document
-from penstock.log.files import Files
+from penstock.storage.document import load_document, store_document
+from penstock.storage.files import Files
 
 LOG_NAME = "penstock.json"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.log.files import File, Files, write_durably
 from penstock.log.frame import Header
+from penstock.storage.files import File, Files, write_durably
 
 INDEX_EVERY_BYTES = 64 * 1024
 _ENTRY = struct.Struct("<qqqqII")

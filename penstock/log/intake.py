@@ -10,18 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.contracts import TopicSettings
 from penstock.errors import DeclarationError, RowError
 from penstock.log.conversion import SharedConversion
-from penstock.log.description import TopicSettings
 from penstock.log.frame import DELETED_COLUMN, DELETES, HEADER_BYTES
-from penstock.log.hashing import KeyColumn, hash_keys, partition_of
-from penstock.log.rows import batch_to_schema
 from penstock.log.versions import Keys
+from penstock.schema.hashing import KeyColumn, hash_keys, partition_of
+from penstock.schema.rows import ArrowStream, as_arrow, batch_to_schema
 
 # Any second seed: it only has to differ from Spark's 42.
 SECOND_SEED = 7_046_029_254
 
-Rows = pa.RecordBatch | pa.Table | Iterable[Mapping[str, object]] | Mapping[str, object]
+Rows = ArrowStream | Iterable[Mapping[str, object]] | Mapping[str, object]
+"""Arrow batches and tables, data frames of pandas and polars, or dicts."""
 Marks = Sequence[bool] | pa.BooleanArray
 
 
@@ -43,24 +44,23 @@ class Intake:
         schema = self.schema
         if deletes:
             schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
-        if isinstance(rows, pa.RecordBatch | pa.Table):
-            return batch_to_schema(rows, schema, where=self.where)
-        return self.conversion.batch(self._listed(rows), schema, where=self.where)
+        table = as_arrow(rows)
+        if table is not None:
+            return batch_to_schema(table, schema, where=self.where)
+        return self.conversion.batch(self._list_rows(rows), schema, where=self.where)
 
-    def _listed(self, rows: object) -> Sequence[Mapping[str, object]]:
+    def _list_rows(self, rows: object) -> Sequence[Mapping[str, object]]:
         """A list, whatever was given: an iterator can be gone through only once."""
         if isinstance(rows, Mapping):
             return [rows]
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
             raise RowError(
                 f"{self.where}: rows are dicts or Arrow batches; found {type(rows).__name__}",
-                hint="append a dict, a list of dicts, a pyarrow RecordBatch or a Table",
+                hint="append a dict, a list of dicts, a data frame of pandas or polars, or an Arrow batch or table",
             )
-        if hasattr(rows, "__dataframe__"):
-            raise RowError(f"{self.where}: this is a data frame", hint="append pyarrow.Table.from_pandas(frame)")
         return list(rows)
 
-    def checked(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
+    def checked_rows(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
         """The rows in stored form, with the flags that tell which hidden columns they have."""
         marks = None if deleted is None else self._marks(deleted)
         batch = self.batch(rows, deletes=marks is not None)

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from penstock.contracts import HeldRange, Hold, ReadOffset
 from penstock.log.frame import DELETES
-from penstock.log.holds import HeldRange, Hold, ReadPosition
 from penstock.log.topic import Topic
 
 Keeps = Literal["rows", "delete markers"]
@@ -49,13 +49,13 @@ def kept_by_holds(holds: Sequence[Hold], topics: Mapping[str, Topic]) -> Iterato
 def kept_by_group(group: str, committed: Mapping[int, int], topic: Topic) -> Iterator[Kept]:
     """What a group keeps of a topic that it reads."""
     for number in range(topic.settings.partitions):
-        position = ReadPosition(topic.name, topic.description.id, number, committed.get(number, 0))
+        position = ReadOffset(topic.name, topic.id, number, committed.get(number, 0))
         yield _kept_markers(f"group:{group}", position, topic, since=None)
 
 
 def _kept_rows(hold: Hold, held: HeldRange, topic: Topic | None) -> Kept:
     rows, size = 0, 0
-    for headers in topic.headers(held.partition, held.start, held.end) if topic else ():
+    for headers in topic.files.headers(held.partition, held.start, held.end) if topic else ():
         rows += int(headers["rows"].sum())
         size += int(headers["length"].sum())
     return Kept(
@@ -72,10 +72,10 @@ def _kept_rows(hold: Hold, held: HeldRange, topic: Topic | None) -> Kept:
     )
 
 
-def _kept_markers(holder: str, position: ReadPosition, topic: Topic | None, *, since: str | None) -> Kept:
+def _kept_markers(holder: str, position: ReadOffset, topic: Topic | None, *, since: str | None) -> Kept:
     rows, size, lost = 0, 0, 0
     if topic is not None:
-        start = topic.start(position.partition)
+        start = topic.files.start(position.partition)
         rows, size = _count_markers(topic, position.partition, max(start, position.offset))
         lost = max(0, start - position.offset)
     return Kept(
@@ -98,7 +98,7 @@ def _count_markers(topic: Topic, number: int, start: int) -> tuple[int, int]:
     count, size = 0, 0.0
     if not topic.settings.key:
         return 0, 0
-    for headers in topic.headers(number, start, topic.end(number)):
+    for headers in topic.files.headers(number, start, topic.files.end(number)):
         frames = headers[headers["flags"] & DELETES != 0]
         if len(frames):
             base, until = max(start, int(frames["base_offset"][0])), int(frames["last_offset"][-1]) + 1

@@ -6,15 +6,16 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import DamagedError, DeclarationError
+from penstock.contracts import Hold, Offsets, Position, ReadOffset, TopicSettings
+from penstock.errors import DamagedError, DeclarationError, FencedError, RowError
 from penstock.log.catalog import (
     CATALOG_FORMAT,
     CATALOG_NAME,
@@ -25,29 +26,35 @@ from penstock.log.catalog import (
     refuse_missing_catalog,
 )
 from penstock.log.catalog_mark import MARK_NAME
-from penstock.log.ddl import closest
 from penstock.log.description import (
     DESCRIPTION_NAME,
-    TopicSettings,
     check_topic,
     create_topic_files,
 )
-from penstock.log.files import Disk, Files, disk_errors, refuse_in_a_fork
+from penstock.log.ends import consistent_ends
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.groups import Group, Member, group_names
-from penstock.log.holds import HOLD_NAME_PATTERN, Hold, Holds, ReadPosition
+from penstock.log.holds import HOLD_NAME_PATTERN, Holds
 from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, store_identity
 from penstock.log.kept import Kept, kept_by_group, kept_by_holds
-from penstock.log.log_writer import LogWriter
-from penstock.log.names import NAME_PATTERN, NAME_RULE
+from penstock.log.log_writer import LogWriter, stored_position
 from penstock.log.producer import Producer
-from penstock.log.promises import Promise, stored_promises
+from penstock.log.promises import Promise, effective_times, stored_promises
 from penstock.log.repair import catalog_problem
-from penstock.log.schema import parse_schema
+from penstock.log.staging import StagedRows, staged_requests
 from penstock.log.topic import Topic
+from penstock.log.topic_files import TopicFiles
 from penstock.log.transaction import CommittedTransactions, Transaction
+from penstock.names import NAME_PATTERN, NAME_RULE
+from penstock.paths import apps_folder
+from penstock.schema.arrow import parse_schema
+from penstock.storage.files import Disk, Files, disk_errors, refuse_in_a_fork
+from penstock.storage.watch import Watch
+from penstock.suggest import closest
 
 LOCK_NAME = "lock"
+# The partitions are locked while a commit copies staged frames, and others wait at most 30 seconds for that.
+MOST_STAGED_BYTES = 2 * 1024 * 1024 * 1024
 CATALOG_FILES = [CATALOG_NAME, *(CATALOG_NAME + suffix for suffix in ("-wal", "-shm", "-journal"))]
 # What an interrupted creation of a log may have left in its folder.
 UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp", MARK_NAME, MARK_NAME + ".tmp", *CATALOG_FILES}
@@ -74,6 +81,16 @@ class Log:
         self._catalog = Catalog(self.path, self._files)
         self._committed = CommittedTransactions(self._catalog)
         self._holds = Holds(self._files, self.path, identity.id)
+
+    @property
+    def url(self) -> str:
+        """By which every process opens this log, whatever its folder is."""
+        return self.path.absolute().as_uri()
+
+    @property
+    def apps_folder(self) -> Path:
+        """Where apps of this log keep their epochs, states and views."""
+        return apps_folder(self.path.absolute())
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
@@ -115,7 +132,7 @@ class Log:
                     raise self._unknown_topic(name)
                 with disk_errors(f"topic '{name}'"):
                     self._topics[name] = Topic(
-                        self._files, self._directory(name), self._catalog, self._clock, holds=self._holds
+                        TopicFiles(self._files, self._directory(name), self._catalog, self._clock, holds=self._holds)
                     )
             return self._topics[name]
 
@@ -131,10 +148,8 @@ class Log:
         """Remove a topic with all its data and its groups' offsets."""
         topic = self.topic(name)
         with self._guard:
-            with ExitStack() as held:
-                # Nobody may be in the middle of an append: it would be acknowledged and then gone.
-                for number in range(topic.settings.partitions):
-                    held.enter_context(topic.writer(number).exclusive())
+            # Nobody may be in the middle of an append: it would be acknowledged and then gone.
+            with topic.files.exclusive():
                 # Without its description the topic is gone; what a crash leaves of the rest is garbage.
                 self._files.remove(self._directory(name) / DESCRIPTION_NAME)
                 self._files.sync_directory(self._directory(name))
@@ -161,7 +176,7 @@ class Log:
         if not NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"producer '{name}': this is not a name for a producer", hint=NAME_RULE)
         with disk_errors(f"producer '{name}'"):
-            producer = Producer(self._files, self.path, self._catalog, name)
+            producer = Producer(self._files, self.path, self._catalog, name, self.topic)
         self._producers.append(producer)
         return producer
 
@@ -176,27 +191,65 @@ class Log:
         self._refuse_if_unusable()
         return Transaction(self._catalog, self._committed, self.topic, producer=producer, position=position)
 
+    def position(self, writer: str) -> Position | None:
+        """The position that the writer of this name stored last; None for none. Nobody is replaced by asking."""
+        known = self._producer_id(writer)
+        return None if known is None else stored_position(self._catalog, known)
+
     def last_transaction(self, producer: str) -> int:
         """The largest sequence of a transaction that the producer of this name has committed; -1 for none.
 
         Nobody is replaced by asking.
         """
-        ids = [id_ for id_, name in self.producers().items() if name == producer]
-        return self._catalog.producer(ids[0]).sequence if ids else NO_SEQUENCE
+        known = self._producer_id(producer)
+        return NO_SEQUENCE if known is None else self._catalog.producer(known).sequence
+
+    def _producer_id(self, name: str) -> int | None:
+        return next((id_ for id_, known in self.producers().items() if known == name), None)
 
     def producers(self) -> dict[int, str]:
         """The names of all producers, by the ids that batches carry."""
         return self._catalog.producers()
 
     def promises(self, topic: Topic | str) -> list[Promise]:
-        """What producers have promised about a topic; `promises.effective` tells what of it counts for a reader."""
+        """What producers have promised about a topic."""
         opened = self.topic(topic) if isinstance(topic, str) else topic
-        return stored_promises(self._catalog, opened.name, opened.description.id)
+        return stored_promises(self._catalog, opened.name, opened.id)
+
+    def promised_times(self, topic: str, read: Offsets) -> dict[int, int]:
+        """By producer, the latest time it has promised, as far as it counts for a reader that has read up to `read`."""
+        return effective_times(self.promises(topic), read)
 
     def transaction(self, producer: Producer | None = None, *, sequence: int | None = None) -> Transaction:
         """Begin a transaction. As a named producer with a `sequence`, a repeat of it changes nothing."""
         self._refuse_if_unusable()
         return Transaction(self._catalog, self._committed, self.topic, producer=producer, sequence=sequence)
+
+    def commit_staged(
+        self, topic: str, staged: Sequence[StagedRows], *, producer: str | None = None, sequence: int | None = None
+    ) -> None:
+        """Store all rows that other processes have staged for a topic (see `staging`), or none.
+
+        As a producer with a sequence, a repeat of the last one changes nothing. An older one is refused with
+        FencedError: its rows may be others than those that were stored.
+        """
+        named = None if producer is None else self.producer(producer)
+        if named is not None and sequence is not None and sequence < (last := named.last_transaction()):
+            raise FencedError(
+                f"producer '{named.name}': batch {sequence} comes after batch {last} was stored; "
+                "this is another checkpoint or another query under the same name",
+                hint="give this query a producer name of its own: .option('producer', '<name>')",
+            )
+        opened, size = self.topic(topic), 0
+        with self.transaction(named, sequence=sequence) as transaction:
+            for partition, request in staged_requests(opened, staged):
+                size += request.body.length if request.body else request.batch.nbytes
+                transaction.add(opened, partition, request)
+            if size > MOST_STAGED_BYTES:
+                raise RowError(
+                    f"topic '{topic}': {size} bytes were written at once; {MOST_STAGED_BYTES} are allowed",
+                    hint="write in several parts, or limit the size of the stream's batches",
+                )
 
     def group(self, name: str) -> Group:
         """The consumer group of this name. It exists from its first member or commit on."""
@@ -208,6 +261,17 @@ class Log:
     def groups(self) -> list[str]:
         return group_names(self._catalog)
 
+    # -- reading several topics ---------------------------------------------------------------------------------------
+
+    def consistent_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+        """The ends of several topics with every transaction whole. See `contracts.FindsConsistentEnds`."""
+        return consistent_ends({name: self.topic(name).files for name in topics})
+
+    def watch(self, topics: Iterable[str]) -> Watch:
+        """Watch for rows that are appended to these topics. See `contracts.Wakes`."""
+        files = [self.topic(name).files for name in topics]
+        return Watch([topic.partition(number).tail_file.path for topic in files for number in topic.numbers])
+
     # -- holds --------------------------------------------------------------------------------------------------------
 
     def hold(
@@ -215,7 +279,7 @@ class Log:
         name: str,
         ranges: Mapping[str, Mapping[int, tuple[int, int]]],
         *,
-        read: Sequence[ReadPosition] = (),
+        read: Sequence[ReadOffset] = (),
         token: int = 0,
     ) -> None:
         """Keep rows as they are until `release`: by topic and partition, those from start up to end (exclusive).
@@ -232,7 +296,7 @@ class Log:
             raise DeclarationError(f"hold '{name}': this is not a name for a hold", hint=NAME_RULE)
         topics = {topic: self.topic(topic) for topic in ranges}
         with disk_errors(f"hold '{name}'"), self._holds.locked():
-            held = [one for topic in topics for one in topics[topic].held_ranges(ranges[topic])]
+            held = [rows for topic in topics for rows in topics[topic].files.held_ranges(ranges[topic])]
             self._holds.place(name, held, read=read, token=token)
 
     def release(self, name: str) -> None:
@@ -250,7 +314,7 @@ class Log:
 
     def kept(self) -> list[Kept]:
         """What holds, readers and groups keep on disk, partition by partition. It looks through what they keep."""
-        topics = {topic.description.id: topic for topic in map(self.topic, self.topics())}
+        topics = {topic.id: topic for topic in map(self.topic, self.topics())}
         found = list(kept_by_holds(self.holds(), topics))
         for topic in topics.values():
             for group, committed in self._catalog.group_positions(topic.name).items():

@@ -6,7 +6,6 @@ the same change that commits the transaction (see `transaction`), so no moment h
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 
@@ -16,9 +15,7 @@ from penstock.log.catalog import Catalog, ProducerRecord
 from penstock.log.groups import TopicByName
 from penstock.log.producer import Producer
 from penstock.log.transaction import Transaction
-
-# It is stored with every write. A set of GTIDs or the offsets of some thousand files stay well below.
-MOST_POSITION_BYTES = 1024 * 1024
+from penstock.positions import decode_position, encode_position
 
 Begin = Callable[[Producer, str], Transaction]
 
@@ -42,8 +39,8 @@ class LogWriter:
     @property
     def position(self) -> Position | None:
         """The position that was stored last; None before the first."""
-        stored = self._record().position
-        return None if stored is None else _decode(stored)
+        self._refuse_if_closed()
+        return stored_position(self._catalog, self._producer.id)
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
         """Store rows and their position, all or nothing; False if this position was stored last.
@@ -51,14 +48,14 @@ class LogWriter:
         1. Answer a repeat. 2. Check all rows. 3. Commit them together with the position; that is refused if another
         process has opened this writer meanwhile.
         """
-        text = self._encode(position)
+        text = encode_position(position, where=f"writer '{self.name}'")
         with self._turn:
             if self._current_record().position == text:  # 1
                 return False
             transaction = self._begin(self._producer, text)
             for part in rows:  # 2
                 topic = self._topic(part.topic)
-                for requests in topic.requests_in_pieces(part.rows, deleted=part.deleted):
+                for requests in topic.appender.requests_in_pieces(part.rows, deleted=part.deleted):
                     transaction.add_checked(topic, requests)
             transaction.commit()  # 3
         return True
@@ -69,13 +66,13 @@ class LogWriter:
             self._closed = True
             self._producer.close()
 
-    def _record(self) -> ProducerRecord:
+    def _refuse_if_closed(self) -> None:
         if self._closed:
             raise DeclarationError(f"writer '{self.name}': it is closed", hint="open it again with log.writer(name)")
-        return self._catalog.writer(self._producer.id)
 
     def _current_record(self) -> ProducerRecord:
-        record = self._record()
+        self._refuse_if_closed()
+        record = self._catalog.writer(self._producer.id)
         if record.epoch != self.token:
             raise FencedError(
                 f"writer '{self.name}': token {self.token} was replaced by token {record.epoch}",
@@ -83,26 +80,8 @@ class LogWriter:
             )
         return record
 
-    def _encode(self, position: Position) -> str:
-        """As JSON, the same text for the same value."""
-        where = f"writer '{self.name}'"
-        try:
-            text = json.dumps(position, sort_keys=True, separators=(",", ":"), allow_nan=False)
-            exact = text != "null" and json.loads(text) == position
-        except (TypeError, ValueError, RecursionError):
-            exact, text = False, ""
-        if not exact:
-            raise DeclarationError(
-                f"{where}: a position is a JSON value; found {position!r:.200}",
-                hint="give numbers, texts, lists, and dicts whose keys are texts",
-            )
-        if len(text) > MOST_POSITION_BYTES:
-            raise DeclarationError(
-                f"{where}: a position has at most {MOST_POSITION_BYTES} bytes as JSON; found {len(text)}"
-            )
-        return text
 
-
-def _decode(text: str) -> Position:
-    value: Position = json.loads(text)
-    return value
+def stored_position(catalog: Catalog, producer: int) -> Position | None:
+    """The position that a writer has stored last; None before the first."""
+    text = catalog.writer(producer).position
+    return None if text is None else decode_position(text)

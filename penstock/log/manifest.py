@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from penstock.errors import DamagedError
-from penstock.log.document import load_document, store_document
-from penstock.log.files import Files
+from penstock.storage.document import load_document, store_document
+from penstock.storage.files import Files
 from penstock.units import NO_TIME
 
 MANIFEST_NAME = "manifest.json"

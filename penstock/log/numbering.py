@@ -28,7 +28,7 @@ class Numbering:
 
     def number(self, request: Request, plan: PendingWrite) -> pa.RecordBatch:
         """The request's rows with their versions, if its key stands where the request expects it."""
-        versions = self._caught_up(plan)
+        versions = self._catch_up(plan)
         keys = self._keys_of(request.batch)
         numbers = versions.number(keys)
         actual = int(numbers[0]) - 1
@@ -51,7 +51,7 @@ class Numbering:
         if self._versions is not None and self._versions.next_offset <= tail.durable_offset:
             self._versions.save(self._partition.files, self._partition.directory)
 
-    def _caught_up(self, plan: PendingWrite) -> KeyVersions:
+    def _catch_up(self, plan: PendingWrite) -> KeyVersions:
         """The versions up to the end of the plan so far: saved ones, and what was appended since."""
         tail, partition = plan.start, self._partition
         rewrites = partition.manifest(tail.generation).rewrites

@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import DamagedError, PenstockError, UnavailableError
-from penstock.log.files import File, Files, disk_errors
 from penstock.log.frame import NO_SEQUENCE, STATE, Header, body_of, encode_state, parse_header, place
 from penstock.log.holds import Held, PartitionHolds
 from penstock.log.manifest import (
@@ -29,6 +28,7 @@ from penstock.log.manifest import (
 from penstock.log.recovery import Outcome, settled_tail, trusted_tail
 from penstock.log.segment import FIRST_FRAME, Preface, check_preface, encode_preface
 from penstock.log.tail import Tail, TailFile, owner_of
+from penstock.storage.files import File, Files, disk_errors
 
 logger = logging.getLogger("penstock.log")
 LOCK_NAME = "lock"
@@ -132,7 +132,7 @@ class Partition:
         if self._holds is None:
             yield ()
             return
-        with self._holds.fixed(markers=markers) as held:
+        with self._holds.locked(markers=markers) as held:
             yield held
 
     def tail(self) -> Tail:

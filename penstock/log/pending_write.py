@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.errors import FencedError
-from penstock.log.files import Buffer
 from penstock.log.frame import ANONYMOUS, NO_SEQUENCE, Body, Header, Stamp, parse_header, place
 from penstock.log.partition import Mark, State
 from penstock.log.tail import Tail
+from penstock.storage.files import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Request:
     error: BaseException | None = None
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         return self.result is not None or self.error is not None
 
-    def can_share_a_frame(self, other: Request) -> bool:
+    def can_share_a_frame(self, neighbour: Request) -> bool:
         """Whether both may become one frame: nobody needs to find either by its sequence."""
         alone = self.body is not None or self.stamp.sequence != NO_SEQUENCE
-        alike = (self.schema_id, self.flags, self.stamp) == (other.schema_id, other.flags, other.stamp)
-        return alike and not alone and other.body is None
+        alike = (self.schema_id, self.flags, self.stamp) == (neighbour.schema_id, neighbour.flags, neighbour.stamp)
+        return alike and not alone and neighbour.body is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class PendingWrite:
             self._answers.append((request, Appended(self._partition, self.next_offset, rows)))
             self.next_offset += rows
 
-    def staged(self, *, durable: bool) -> Staged:
+    def finish(self, *, durable: bool) -> Staged:
         """The end these frames lead to. Frames that are on disk move the durable end along."""
         start = self.start
         tail = replace(

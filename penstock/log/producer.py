@@ -7,20 +7,20 @@ opening takes that lock alone: when `Log.producer` has returned, nothing of an e
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from penstock.errors import DamagedError, DeclarationError, FencedError
 from penstock.log.catalog import REPAIR_HINT, Catalog
-from penstock.log.document import encode_document, load_document
-from penstock.log.files import Files
 from penstock.log.frame import NO_SEQUENCE, Stamp
 from penstock.log.intake import Marks, Rows
 from penstock.log.pending_write import Appended
 from penstock.log.promises import Promise, store_promise
 from penstock.log.topic import Topic, parse_moment
+from penstock.storage.document import encode_document, load_document
+from penstock.storage.files import Files
 
 PRODUCERS_DIRECTORY = "producers"
 
@@ -28,8 +28,11 @@ PRODUCERS_DIRECTORY = "producers"
 class Producer:
     """Made by `Log.producer`. Its appends are stored in the order of their sequences, one at a time."""
 
-    def __init__(self, files: Files, root: Path, catalog: Catalog, name: str) -> None:
+    def __init__(
+        self, files: Files, root: Path, catalog: Catalog, name: str, topic_by_name: Callable[[str], Topic]
+    ) -> None:
         self.name = name
+        self._topic_by_name = topic_by_name
         self._root = root
         self._catalog = catalog
         self.id = catalog.register_producer(name)
@@ -47,7 +50,7 @@ class Producer:
 
     def append(
         self,
-        topic: Topic,
+        topic: Topic | str,
         rows: Rows,
         *,
         sequence: int | None = None,
@@ -58,17 +61,17 @@ class Producer:
         Sequences grow per topic; gaps are allowed. Without one the next number is taken, and nothing counts as a
         repeat: only the caller can know that two calls mean the same rows.
         """
-        self._refuse_other_log(topic)
+        topic = self._open_topic(topic)
         with self._turn, self.current():
             number = self._next(topic) if sequence is None else sequence
             if number < 0:
                 raise DeclarationError(f"producer '{self.name}': a sequence cannot be negative; found {number}")
-            requests = topic.requests(rows, deleted=deleted, stamp=Stamp(self.id, self.epoch, number))
+            requests = topic.appender.requests(rows, deleted=deleted, stamp=Stamp(self.id, self.epoch, number))
             # The number is used up even if storing fails: the rows may be there all the same.
             self._sequences[topic.name] = max(number, self._sequences.get(topic.name, NO_SEQUENCE))
-            return topic.store(requests)
+            return topic.appender.store(requests)
 
-    def promise(self, topic: Topic, time: datetime | str) -> None:
+    def promise(self, topic: Topic | str, time: datetime | str) -> None:
         """Promise that no event earlier than `time` will follow from this producer in this topic.
 
         Views need not wait any longer for what this producer might still send. On disk when this returns; readers go by
@@ -76,11 +79,11 @@ class Producer:
         broken loses nothing: what comes in spite of it is late, as any event is that comes after its time. `time` is a
         datetime or in ISO 8601; without a zone it is taken as UTC.
         """
-        self._refuse_other_log(topic)
+        topic = self._open_topic(topic)
         moment = self._moment(time)
         with self._turn, self.current():
             promise = Promise(self.id, moment, topic.ends())
-            store_promise(self._catalog, topic.name, topic.description.id, promise)
+            store_promise(self._catalog, topic.name, topic.id, promise)
 
     def last_sequence(self, topic: Topic) -> int:
         """The largest sequence any partition holds; -1 for none.
@@ -92,7 +95,7 @@ class Producer:
 
     def sequences(self, topic: Topic) -> list[int]:
         """For each partition the largest sequence that it holds of this producer; -1 for none."""
-        marks = [topic.writer(number).mark_of(self.id) for number in range(topic.settings.partitions)]
+        marks = [topic.files.writer(number).mark_of(self.id) for number in topic.files.numbers]
         return [mark.sequence if mark else NO_SEQUENCE for mark in marks]
 
     def last_transaction(self) -> int:
@@ -120,12 +123,16 @@ class Producer:
         self._lock.close()
         self._closed = True
 
-    def _refuse_other_log(self, topic: Topic) -> None:
-        if not topic.is_of(self._root):
+    def _open_topic(self, topic: Topic | str) -> Topic:
+        """The topic of this log that is meant, by itself or by its name."""
+        if isinstance(topic, str):
+            return self._topic_by_name(topic)
+        if not topic.files.is_in_log(self._root):
             raise DeclarationError(
                 f"producer '{self.name}': topic '{topic.name}' is in another log",
                 hint="open a producer of that log; names and sequences are counted per log",
             )
+        return topic
 
     def _moment(self, time: datetime | str) -> int:
         try:

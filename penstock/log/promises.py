@@ -31,7 +31,7 @@ class Promise:
         return all(ends.get(partition, 0) >= end for partition, end in self.ends.items())
 
 
-def effective(promises: Iterable[Promise], ends: Mapping[int, int]) -> dict[int, int]:
+def effective_times(promises: Iterable[Promise], ends: Mapping[int, int]) -> dict[int, int]:
     """For each producer the latest time it has promised, as far as a reader that has read up to `ends` may know."""
     latest: dict[int, int] = {}
     for promise in promises:
@@ -41,21 +41,21 @@ def effective(promises: Iterable[Promise], ends: Mapping[int, int]) -> dict[int,
 
 
 def store_promise(catalog: Catalog, topic: str, topic_id: str, promise: Promise) -> None:
-    """Store a promise, durably, unless it says no more than the last one, whose place it takes at the same ends."""
+    """Store a promise, durably, unless it says no more than the last one, which it replaces at the same ends."""
     with catalog.change() as connection:
-        place = (topic, topic_id, promise.producer)
-        last = _last(connection, place)
+        key = (topic, topic_id, promise.producer)
+        last = _last(connection, key)
         if last is not None and promise.time <= last[1].time:
             return
         if last is not None and last[1].ends == promise.ends:
             connection.execute("DELETE FROM promises WHERE number = ?", (last[0],))
         (number,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM promises").fetchone()
-        put(connection, "promises", number, *place, promise.time, json.dumps(promise.ends))
+        put(connection, "promises", number, *key, promise.time, json.dumps(promise.ends))
         connection.execute(
             "DELETE FROM promises WHERE topic = ?1 AND topic_id = ?2 AND producer = ?3 AND number NOT IN "
             "(SELECT number FROM promises WHERE topic = ?1 AND topic_id = ?2 AND producer = ?3 "
             "ORDER BY number DESC LIMIT ?4)",
-            (*place, MOST_KEPT),
+            (*key, MOST_KEPT),
         )
 
 
@@ -66,16 +66,16 @@ def stored_promises(catalog: Catalog, topic: str, topic_id: str) -> list[Promise
         return [_promise(row) for row in rows(connection, "promises", where, (topic, topic_id), order=order)]
 
 
-def _last(connection: sqlite3.Connection, place: tuple[str, str, int]) -> tuple[int, Promise] | None:
+def _last(connection: sqlite3.Connection, key: tuple[str, str, int]) -> tuple[int, Promise] | None:
     where = "topic = ? AND topic_id = ? AND producer = ?"
-    found = rows(connection, "promises", where, place, order="number DESC LIMIT 1")
+    found = rows(connection, "promises", where, key, order="number DESC LIMIT 1")
     return (number_of(found[0][0]), _promise(found[0])) if found else None
 
 
 def _promise(row: Row) -> Promise:
     _, _, _, producer, time, ends = row
-    return Promise(number_of(producer), number_of(time), _loaded(str(ends)))
+    return Promise(number_of(producer), number_of(time), _decode_ends(str(ends)))
 
 
-def _loaded(ends: str) -> dict[int, int]:
+def _decode_ends(ends: str) -> dict[int, int]:
     return {int(partition): end for partition, end in json.loads(ends).items()}

@@ -9,16 +9,13 @@ import math
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.contracts import Batch
 from penstock.errors import DamagedError, DeclarationError, RangeError
-from penstock.log.files import File, write_durably
 from penstock.log.frame import (
     DELETED_COLUMN,
     DELETES,
@@ -44,10 +41,11 @@ from penstock.log.index import (
 )
 from penstock.log.manifest import Manifest, Segment
 from penstock.log.partition import Partition
-from penstock.log.schema import conform
 from penstock.log.segment import FIRST_FRAME, check_order, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
-from penstock.log.wait import Watch
+from penstock.schema.arrow import conform
+from penstock.storage.files import File, write_durably
+from penstock.storage.watch import Watch
 from penstock.units import NO_TIME
 
 # How much of a segment is mapped at a time, and so about how much one poll returns per partition.
@@ -62,43 +60,6 @@ class Schemas(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def version(self, schema_id: int) -> pa.Schema: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of one partition, in the order of their offsets. `rows` has the columns that were asked for."""
-
-    partition: int
-    rows: pa.RecordBatch
-    offsets: npt.NDArray[np.int64]
-    deleted: pa.Array[pa.BooleanScalar] | None  # where a row deletes its key; None: nowhere
-    versions: pa.Array[pa.Int64Scalar] | None  # on versioned topics: the number of each event of its key
-    append_time: int  # microseconds since 1970
-    producer: int  # 0: none
-
-    @property
-    def next_offset(self) -> int:
-        return int(self.offsets[-1]) + 1
-
-    def __len__(self) -> int:
-        return int(self.rows.num_rows)
-
-    @property
-    def rows_kept(self) -> pa.RecordBatch:
-        """The rows without those that only delete their key."""
-        return self.rows if self.deleted is None else self.rows.filter(pc.invert(self.deleted))
-
-    def slice(self, start: int, length: int | None = None) -> Batch:
-        stop = len(self) if length is None else start + length
-        return Batch(
-            self.partition,
-            self.rows.slice(start, stop - start),
-            self.offsets[start:stop],
-            None if self.deleted is None else self.deleted.slice(start, stop - start),
-            None if self.versions is None else self.versions.slice(start, stop - start),
-            self.append_time,
-            self.producer,
-        )
 
 
 class FrameReader:
@@ -268,7 +229,7 @@ def index_of(partition: Partition, segment: Segment, file: File, *, active: bool
 
 
 def _max_time_before(partition: Partition, segment: Segment) -> int:
-    earlier = [one.max_time for one in partition.manifest().closed if one.end_offset <= segment.base_offset]
+    earlier = [closed.max_time for closed in partition.manifest().closed if closed.end_offset <= segment.base_offset]
     return max(earlier, default=NO_TIME)
 
 

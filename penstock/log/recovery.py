@@ -15,11 +15,11 @@ from dataclasses import replace
 from enum import Enum
 
 from penstock.errors import DamagedError
-from penstock.log.files import File
 from penstock.log.frame import HEADER_BYTES, Header
 from penstock.log.manifest import Manifest
 from penstock.log.segment import FIRST_FRAME, Problem, later_frames, offsets_at_risk, scan
 from penstock.log.tail import Tail
+from penstock.storage.files import File
 from penstock.units import NO_TIME
 
 
@@ -45,7 +45,9 @@ def trusted_tail(
     3. The tail moves to a generation before its manifest is put in place. One that is behind is an older copy.
     4. A frame that was written when more was on disk than the tail tells of came after it.
     """
-    newest = max((one for one in (tail, copy) if one is not None), key=lambda one: one.number, default=None)
+    newest = max(
+        (record for record in (tail, copy) if record is not None), key=lambda record: record.number, default=None
+    )
     if newest is None:
         return None
     base = manifest.active.base_offset
@@ -85,10 +87,10 @@ def settled_tail(
 ) -> tuple[Tail, str | None]:
     """The tail as it should be, and what has to be cut from the active segment, in words, if anything has."""
     if tail is not None and tail.boot == boot:
-        settled = _decided(_on_manifest(tail, manifest, active, where=where), outcomes)
+        settled = _decide_pending(_on_manifest(tail, manifest, active, where=where), outcomes)
         problem = None
     else:
-        settled, problem = _scanned(tail, manifest, active, boot=boot, outcomes=outcomes, where=where)
+        settled, problem = _scan_tail(tail, manifest, active, boot=boot, outcomes=outcomes, where=where)
     size = active.size()
     if size < settled.end_position:
         raise DamagedError(
@@ -113,7 +115,7 @@ def _on_manifest(tail: Tail, manifest: Manifest, active: File, *, where: str) ->
     # A roll got as far as its manifest. The new segment's first frame, its state, was on disk before that.
     found = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=base, bodies=False)
     if not found.frames:
-        raise _damaged(Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, where=where)
+        raise _damage_error(Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, where=where)
     position = FIRST_FRAME + found.frames[0][1].length
     return replace(
         tail,
@@ -126,7 +128,7 @@ def _on_manifest(tail: Tail, manifest: Manifest, active: File, *, where: str) ->
     )
 
 
-def _decided(tail: Tail, outcomes: Callable[[int], Outcome]) -> Tail:
+def _decide_pending(tail: Tail, outcomes: Callable[[int], Outcome]) -> Tail:
     """Under the lock nobody can still commit: a pending transaction is committed, or it never will be."""
     if not tail.pending_transaction:
         return tail
@@ -142,7 +144,7 @@ def _decided(tail: Tail, outcomes: Callable[[int], Outcome]) -> Tail:
     )
 
 
-def _scanned(
+def _scan_tail(
     tail: Tail | None,
     manifest: Manifest,
     active: File,
@@ -191,12 +193,12 @@ def _refuse_damage(problem: Problem, manifest: Manifest, later: Iterable[tuple[i
     """Raise if a later frame proves that what stands here had been synced, or if it is the state, which always is."""
     proof = next((header for _, header in later if header.synced > problem.position), None)
     if proof is not None:
-        raise _damaged(problem, manifest, until=proof.base_offset, where=where)
+        raise _damage_error(problem, manifest, until=proof.base_offset, where=where)
     if problem.position == FIRST_FRAME:
-        raise _damaged(problem, manifest, where=where)
+        raise _damage_error(problem, manifest, where=where)
 
 
-def _damaged(problem: Problem, manifest: Manifest, *, until: int = 0, where: str) -> DamagedError:
+def _damage_error(problem: Problem, manifest: Manifest, *, until: int = 0, where: str) -> DamagedError:
     return DamagedError(
         f"{where}: segment {manifest.active.name} is damaged at byte {problem.position}: {problem.reason}; "
         f"{offsets_at_risk(problem.offset, until)}",

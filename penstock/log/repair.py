@@ -31,12 +31,12 @@ from penstock.log.catalog import (
     unchecked_rows,
 )
 from penstock.log.catalog_mark import load_mark
-from penstock.log.catalog_rows import Row, check_total, one_moment
-from penstock.log.files import Disk, Files, disk_errors
+from penstock.log.catalog_rows import Row, check_total, read_snapshot
 from penstock.log.frame import NO_SEQUENCE
 from penstock.log.identity import Identity, load_identity, new_id, store_identity
 from penstock.log.partition import LOCK_NAME
 from penstock.log.salvage import Evidence, Salvaged, Undecided, gather_evidence, salvage_catalog
+from penstock.storage.files import Disk, Files, disk_errors
 
 # Epochs that were handed out and left no trace must stay refused: nobody opens a producer so often without appending.
 EPOCH_JUMP = 65_536
@@ -71,13 +71,13 @@ def plan_repair(path: Path, files: Files | None = None) -> Repair:
     outdated = least is None or salvaged.changes < least
     producers, lost = _producers(salvaged, evidence, outdated=outdated)
     committed = {number_of(row[0]) for row in salvaged.rows["transactions"]}
-    evidence.committed |= committed & {one.transaction for one in evidence.in_doubt}
+    evidence.committed |= committed & {rows.transaction for rows in evidence.in_doubt}
     kept: dict[str, list[Row]] = {table: salvaged.rows[table] for table in ("subscriptions", "offsets", "promises")}
-    transactions = sorted(committed | (evidence.committed & {one.transaction for one in evidence.in_doubt}))
+    transactions = sorted(committed | (evidence.committed & {rows.transaction for rows in evidence.in_doubt}))
     positions, lost_positions = _positions(salvaged, producers, outdated=outdated)
     contents = kept | {
         "producers": producers,
-        "transactions": list[Row]((one,) for one in transactions),
+        "transactions": list[Row]((transaction,) for transaction in transactions),
         "positions": positions,
     }
     return Repair(
@@ -87,7 +87,7 @@ def plan_repair(path: Path, files: Files | None = None) -> Repair:
             *lost,
             *lost_positions,
             *_lost_groups(salvaged, outdated=outdated),
-            *(f"not read: {one}" for one in evidence.unread),
+            *(f"not read: {path}" for path in evidence.unread),
         ),
         undecided=tuple(evidence.undecided),
         contents=tuple((table, tuple(rows)) for table, rows in contents.items()),
@@ -107,14 +107,14 @@ def catalog_problem(files: Files, path: Path, identity: Identity) -> str | None:
                     unchecked_rows(connection)
                     return None
                 check_catalog(files, path, connection, identity)
-                with one_moment(connection):
+                with read_snapshot(connection):
                     check_total(connection, "transactions")
     except DamagedError as error:
         return error.message
     return None
 
 
-def carry_out(path: Path, repair: Repair, *, pending: str | None = None, files: Files | None = None) -> Path:
+def carry_out_repair(path: Path, repair: Repair, *, pending: str | None = None, files: Files | None = None) -> Path:
     """Step 4. `pending` says what becomes of undecided rows, 'keep' or 'cut'. Returns where the old files are."""
     files = files or Disk()
     if repair.undecided and pending not in ("keep", "cut"):
@@ -126,7 +126,9 @@ def carry_out(path: Path, repair: Repair, *, pending: str | None = None, files: 
     contents = {table: list(rows) for table, rows in repair.contents}
     if pending == "keep":
         known = {row[0] for row in contents["transactions"]}
-        contents["transactions"] += [(one,) for one in sorted({one.transaction for one in repair.undecided} - known)]
+        contents["transactions"] += [
+            (transaction,) for transaction in sorted({rows.transaction for rows in repair.undecided} - known)
+        ]
     with disk_errors(str(path)), ExitStack() as locks:
         for lock_path in (path / LOCK_NAME, *sorted((path / TOPICS_DIRECTORY).glob(f"*/*/{LOCK_NAME}"))):
             locks.enter_context(closing(lock := files.lock(lock_path)))

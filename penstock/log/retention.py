@@ -26,7 +26,7 @@ class Expired:
     held_by: tuple[str, ...] = ()
 
 
-def expired(segments: Sequence[Segment], retention: Retention, *, now: int) -> int:
+def count_expired(segments: Sequence[Segment], retention: Retention, *, now: int) -> int:
     """How many segments at the front may go. `now` is in microseconds; the last segment is the active one."""
     closed = segments[:-1]
     gone = 0
@@ -47,7 +47,7 @@ def first_kept(manifest: Manifest, segments: Sequence[Segment], gone: int, held:
 
     Where rows were compacted away, a held range may begin between two segments: then the one before it stays too.
     """
-    starts = [one.start for one in held if one.end > manifest.start_offset]
+    starts = [hold.start for hold in held if hold.end > manifest.start_offset]
     while gone and any(start < segments[gone].base_offset for start in starts):
         gone -= 1
     return gone

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 
 from penstock.errors import UnavailableError
 from penstock.log.draft import DRAFT_SUFFIX, Draft, Keep, Mask, Piece, Stored
-from penstock.log.files import disk_errors
 from penstock.log.frame import decode, row_offsets
 from penstock.log.holds import Held, owners
 from penstock.log.manifest import Manifest, Segment
@@ -34,6 +33,7 @@ from penstock.log.reader import FrameReader, Schemas
 from penstock.log.tail import Tail
 from penstock.log.versions import Keys, KeyVersions
 from penstock.log.writer import PartitionWriter
+from penstock.storage.files import disk_errors
 
 REWRITE_LOCK = "rewrite.lock"
 # How long a rewrite waits for rows that somebody holds: an erasure must be complete, a compaction need not.
@@ -100,11 +100,11 @@ def all_but(key: pa.RecordBatch) -> Keep:
     """Erasure: keep every row but those of this key."""
 
     def keep(frame: Stored) -> Mask:
-        others: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
+        differs_anywhere: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
         for name, value in zip(key.schema.names, key.columns, strict=True):
             differs = pc.not_equal(frame.batch.column(name), value[0])
-            others |= differs.to_numpy(zero_copy_only=False)
-        return others
+            differs_anywhere |= differs.to_numpy(zero_copy_only=False)
+        return differs_anywhere
 
     return Keep(keep, joins=False, complete=True, drops_markers=False)
 
@@ -136,15 +136,15 @@ def rewrite(
             tail = writer.roll()  # 1
             manifest = partition.manifest(tail.generation)
         everything = stored_frames(writer, schemas, tail, start=manifest.start_offset, until=tail.end_offset)
-        keep = choose(_watched(everything, progress))
+        keep = choose(_report_progress(everything, progress))
         source = _Source(writer, schemas, tail, manifest, segment_bytes, time_column)
         try:
             draft, swap = _draft_and_swap(source, keep, progress, wait=wait)  # 2, 3, 4
             _remove(writer, [segment for piece in swap.pieces for segment in piece.sources])  # 5
         except BaseException:
-            writer.let_go()  # the next opening removes what is left over, be it the old segments or the new
+            writer.release_files()  # the next opening removes what is left over, be it the old segments or the new
             raise
-    return _rewritten(partition.number, draft, swap)
+    return _describe_rewrite(partition.number, draft, swap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _Source:
         start, until = self.manifest.start_offset, self.manifest.active.base_offset
         try:
             closed = stored_frames(self.writer, self.schemas, self.tail, start=start, until=until)
-            for frame in _watched(closed, progress):
+            for frame in _report_progress(closed, progress):
                 draft.add(frame)
             draft.finish()
         except BaseException:
@@ -186,7 +186,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Swap:
-    """The pieces of a draft that were put in place, and the holds because of which others were not."""
+    """The pieces of a draft that were put in place, and the holds because of which differs_anywhere were not."""
 
     pieces: Sequence[Piece]
     held: tuple[Held, ...]
@@ -201,8 +201,8 @@ def _draft_and_swap(source: _Source, keep: Keep, progress: Progress, *, wait: fl
     raise AssertionError
 
 
-def _rewritten(partition: int, draft: Draft, swap: _Swap) -> Rewritten:
-    skipped = [piece for piece in draft.pieces if not any(piece is one for one in swap.pieces)]
+def _describe_rewrite(partition: int, draft: Draft, swap: _Swap) -> Rewritten:
+    skipped = [piece for piece in draft.pieces if not any(piece is swapped for swapped in swap.pieces)]
     before = [source for piece in draft.pieces for source in piece.sources]
     after = [piece.segment for piece in swap.pieces if piece.segment]
     after += [source for piece in skipped for source in piece.sources]
@@ -219,7 +219,7 @@ def _rewritten(partition: int, draft: Draft, swap: _Swap) -> Rewritten:
     )
 
 
-def _watched(frames: Iterator[Stored], progress: Progress) -> Iterator[Stored]:
+def _report_progress(frames: Iterator[Stored], progress: Progress) -> Iterator[Stored]:
     for frame in frames:
         yield frame
         progress(frame.batch.num_rows)
@@ -235,15 +235,15 @@ def _remove_drafts(writer: PartitionWriter) -> None:
 def _swap_when_free(writer: PartitionWriter, draft: Draft, keep: Keep, *, wait: float, last: bool) -> _Swap | None:
     """Steps 3 and 4. None: a row that the draft changes is held, and has been for long; draft it again.
 
-    After the `last` draft, the pieces without such rows are put in place, and the others stay as they are.
+    After the `last` draft, the pieces without such rows are put in place, and the differs_anywhere stay as they are.
     """
     deadline = time.monotonic() + wait
     while True:
         with writer.exclusive(), writer.partition.held(markers=keep.drops_markers) as held:
-            blocking = tuple(dict.fromkeys(one for piece in draft.pieces for one in piece.held_by(held)))
+            blocking = tuple(dict.fromkeys(hold for piece in draft.pieces for hold in piece.held_by(held)))
             late = time.monotonic() >= deadline
             if not blocking or (late and last and not keep.complete):
-                chosen = _unheld(draft.pieces, held)
+                chosen = _unheld_pieces(draft.pieces, held)
                 if chosen:
                     _swap(writer, chosen)
                 return _Swap(chosen, blocking)
@@ -254,7 +254,7 @@ def _swap_when_free(writer: PartitionWriter, draft: Draft, keep: Keep, *, wait: 
         time.sleep(HOLD_LOOK_SECONDS)
 
 
-def _unheld(pieces: Sequence[Piece], held: Sequence[Held]) -> list[Piece]:
+def _unheld_pieces(pieces: Sequence[Piece], held: Sequence[Held]) -> list[Piece]:
     """The pieces that change nothing held. After one that stays, delete markers stay too: they may delete its rows."""
     chosen: list[Piece] = []
     for number, piece in enumerate(pieces):

@@ -17,13 +17,13 @@ from penstock.errors import DamagedError, PenstockError
 from penstock.log.catalog import CATALOG_FORMAT, CATALOG_NAME, CHECKED_FORMAT, TOPICS_DIRECTORY, UNREADABLE
 from penstock.log.catalog_rows import COLUMNS, Row, changes_of, checksum, tables_of
 from penstock.log.description import DESCRIPTION_NAME, load_description, partition_directory
-from penstock.log.document import load_document
-from penstock.log.files import Files
 from penstock.log.frame import BadFrameError, Header
 from penstock.log.manifest import Manifest, Segment, load_manifest
 from penstock.log.partition import read_state
 from penstock.log.segment import FIRST_FRAME, scan
 from penstock.log.tail import Tail, TailFile
+from penstock.storage.document import load_document
+from penstock.storage.files import Files
 
 PRODUCERS_DIRECTORY = "producers"
 
@@ -65,7 +65,7 @@ class Evidence:
 
     @property
     def undecided(self) -> list[Undecided]:
-        return [one for one in self.in_doubt if one.transaction not in self.committed]
+        return [rows for rows in self.in_doubt if rows.transaction not in self.committed]
 
 
 def salvage_catalog(root: Path, log_id: str) -> Salvaged:

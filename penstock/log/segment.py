@@ -14,8 +14,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.errors import DamagedError, DeclarationError
-from penstock.log.document import FORMAT
 from penstock.log.frame import ALIGNMENT, MAGIC, BadFrameError, Header, body_of, parse_header
+from penstock.storage.document import FORMAT
 
 SEGMENT_MAGIC = b"PENSTOCK"
 FIRST_FRAME = 64

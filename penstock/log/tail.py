@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.log.files import File, Files
+from penstock.storage.files import File, Files
 from penstock.units import NO_TIME
 
 TAIL_NAME = "tail"

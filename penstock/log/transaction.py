@@ -98,14 +98,16 @@ class Transaction:
     ) -> None:
         """Add rows; they are checked now and stored when the transaction commits."""
         self._refuse_if_ended()
-        self.add_checked(topic, topic.requests(rows, deleted=deleted, partition=partition, expect=expect))
+        self.add_checked(topic, topic.appender.requests(rows, deleted=deleted, partition=partition, expect=expect))
 
     def add_checked(self, topic: Topic, requests: Mapping[int, Request]) -> None:
-        """Add rows that were checked and sorted by partition, as `Topic.requests` returns them."""
+        """Add rows that were checked and sorted by partition, as `Appender.requests` returns them."""
         self._refuse_if_ended()
         for request in requests.values():
-            topic.prepare(request)
-        size = self._bytes + sum(one.body.length if one.body else one.batch.nbytes for one in requests.values())
+            topic.appender.encode_large(request)
+        size = self._bytes + sum(
+            request.body.length if request.body else request.batch.nbytes for request in requests.values()
+        )
         if size > MOST_TRANSACTION_BYTES:
             raise RowError(
                 f"transaction: it would have {size} bytes with these rows; {MOST_TRANSACTION_BYTES} are allowed",
@@ -118,7 +120,7 @@ class Transaction:
     def add(self, topic: Topic, partition: int, request: Request) -> None:
         """Add rows that were checked and sorted by partition before, such as those that Spark tasks have staged."""
         self._refuse_if_ended()
-        if not topic.is_of(self._catalog.root):
+        if not topic.files.is_in_log(self._catalog.root):
             raise DeclarationError(f"transaction: topic '{topic.name}' is in another log")
         if self._producer is not None:
             request.stamp = Stamp(self._producer.id, self._producer.epoch)
@@ -140,7 +142,7 @@ class Transaction:
         if topic is None or offsets is None:
             raise DeclarationError("transaction: to commit offsets of a group, give the topic and the offsets")
         opened = self._topic(topic) if isinstance(topic, str) else topic
-        opened.check_offsets(offsets)
+        opened.files.check_commit(offsets)
         name, member = (group, None) if isinstance(group, str) else (group.group, group.id)
         self._offsets.append((name, member, opened.name, dict(offsets)))
 
@@ -153,7 +155,8 @@ class Transaction:
                 held.enter_context(self._producer.current())  # 1
                 if self._sequence is not None and self._sequence <= self._catalog.producer(self._producer.id).sequence:
                     return [
-                        Appended(number, -1, one.batch.num_rows, repeated=True) for _, number, one in self._requests
+                        Appended(number, -1, request.batch.num_rows, repeated=True)
+                        for _, number, request in self._requests
                     ]
             parts = self._by_writer()
             for writer, _ in parts:
@@ -179,8 +182,8 @@ class Transaction:
         """The requests of each partition, partitions in the order in which everybody locks them."""
         order: dict[tuple[str, int], tuple[PartitionWriter, list[Request]]] = {}
         for topic, number, request in self._requests:
-            order.setdefault((topic.name, number), (topic.writer(number), []))[1].append(request)
-        return [order[place] for place in sorted(order)]
+            order.setdefault((topic.name, number), (topic.files.writer(number), []))[1].append(request)
+        return [order[partition] for partition in sorted(order)]
 
     def _commit_locked(self, parts: list[tuple[PartitionWriter, list[Request]]]) -> list[Appended]:
         transaction = secrets.randbits(62) + 1
@@ -190,14 +193,14 @@ class Transaction:
             for writer, requests in parts:
                 staged.append((writer, writer.stage(requests, transaction=transaction)))  # 2
                 self._refuse_if_any_failed(requests)
-            for writer, one in staged:
-                writer.publish_pending(one, transaction)  # 3
+            for writer, frames in staged:
+                writer.publish_pending(frames, transaction)  # 3
             self._record(transaction if staged else 0)  # 4
         except BaseException as error:
             self._undo(transaction, touched, error)
             raise
-        for writer, one in staged:
-            writer.publish(one)  # 5
+        for writer, frames in staged:
+            writer.publish(frames)  # 5
         if not staged:
             return []
         self._committed.add(transaction, [writer.partition for writer in touched])
@@ -213,13 +216,13 @@ class Transaction:
             committed = self._catalog.outcome(transaction) is Outcome.COMMITTED
         except PenstockError:
             for writer in touched:
-                writer.give_up(f"the outcome of a transaction is unknown ({error})")
+                writer.poison(f"the outcome of a transaction is unknown ({error})")
             return
         if not committed:
             for writer in touched:
                 # One that cannot take back has stopped for good, and the next opening does it. The others still can.
                 with suppress(PenstockError):
-                    writer.take_back()
+                    writer.roll_back()
 
     @staticmethod
     def _refuse_if_any_failed(requests: Sequence[Request]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from penstock.log.files import Files, write_durably
+from penstock.storage.files import Files, write_durably
 
 VERSIONS_NAME = "versions"
 # Single events collect here before they become a run.
@@ -168,12 +168,12 @@ class KeyVersions:
         self._runs.append(run)
         while len(self._runs) > 1 and len(self._runs[-2].keys) <= 2 * len(self._runs[-1].keys):
             newer, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(_merged(older, newer))
+            self._runs.append(_merge_runs(older, newer))
 
     def _merge_all(self) -> None:
         while len(self._runs) > 1:
             newer, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(_merged(older, newer))
+            self._runs.append(_merge_runs(older, newer))
 
 
 def _checksum(rewrites: int, next_offset: int, arrays: bytes | memoryview) -> int:
@@ -184,7 +184,7 @@ def _nothing() -> tuple[Keys, Numbers]:
     return Keys(np.empty(0, np.uint64), np.empty(0, np.uint64)), np.empty(0, np.int64)
 
 
-def _merged(older: _Run, newer: _Run) -> _Run:
+def _merge_runs(older: _Run, newer: _Run) -> _Run:
     keys = Keys(
         np.concatenate([older.keys.first, newer.keys.first]), np.concatenate([older.keys.second, newer.keys.second])
     )

@@ -24,18 +24,18 @@ import pyarrow as pa
 
 from penstock.errors import DeclarationError, PenstockError, UnavailableError, UnknownOutcomeError
 from penstock.log.active import ActiveSegment
-from penstock.log.files import NO_SPACE, disk_errors
 from penstock.log.frame import VERSIONS, Body, encode
 from penstock.log.group_commit import GroupCommit
-from penstock.log.holds import Held, overlapping, owners
+from penstock.log.holds import Held, overlapping_holds, owners
 from penstock.log.manifest import Manifest, Segment, segment_name
 from penstock.log.numbering import KeysOf, Numbering
 from penstock.log.partition import LOCK_NAME, Mark, Partition, write_segment_start
 from penstock.log.pending_write import Appended, PendingWrite, Request, Staged
 from penstock.log.reader import Schemas
-from penstock.log.retention import Expired, Retention, expired, first_kept
+from penstock.log.retention import Expired, Retention, count_expired, first_kept
 from penstock.log.segment import Preface
 from penstock.log.tail import Tail
+from penstock.storage.files import NO_SPACE, disk_errors
 
 logger = logging.getLogger("penstock.log")
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
@@ -70,7 +70,7 @@ class PartitionWriter:
         self._clock = clock
         self._lock = partition.files.lock(partition.directory / LOCK_NAME)
         self._busy = threading.Lock()
-        self._together = GroupCommit(self._store)
+        self._commits = GroupCommit(self._store)
         self._failure: str | None = None
         self._held: ActiveSegment | None = None
         self._numbering = Numbering(partition, schemas, settings.keys_of) if settings.keys_of else None
@@ -79,7 +79,7 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Appended:
         """Store one request, together with all that wait; return when it is as durable as the topic promises."""
-        self._together.do(request)
+        self._commits.do(request)
         if request.error is not None:
             raise request.error
         assert request.result is not None
@@ -99,7 +99,7 @@ class PartitionWriter:
     def _refuse(self, requests: list[Request], error: PenstockError) -> None:
         self._forget_numbers()
         for request in requests:
-            if not request.answered:
+            if not request.is_answered:
                 request.error = error
 
     @contextmanager
@@ -109,13 +109,13 @@ class PartitionWriter:
             self._refuse_if_failed()
             self._lock.acquire()
             try:
-                if self._lock.removed():
+                if self._lock.is_removed():
                     raise DeclarationError(
                         f"{self.partition.where}: the topic was dropped",
                         hint="open the log again, and create the topic",
                     )
                 with disk_errors(self.partition.where):
-                    active = self._caught_up()
+                    active = self._catch_up()
                 yield active
             finally:
                 self._lock.release()
@@ -132,12 +132,12 @@ class PartitionWriter:
             append_time=self._now(tail),
             transaction=transaction,
         )
-        for together in self._shared_frames(requests):
-            self._decide(together, plan)
+        for sharing in self._frame_requests(requests):
+            self._decide(sharing, plan)
         durable = self._settings.durability == "fsync" or transaction != 0
         if plan.frames:
             self._write(tail, plan, durable=durable)
-        return plan.staged(durable=durable)
+        return plan.finish(durable=durable)
 
     def publish(self, staged: Staged) -> None:
         """Step 5, under `exclusive`."""
@@ -161,7 +161,7 @@ class PartitionWriter:
         )
         self._do("publishing", lambda: self._active.announce(pending))
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Undo steps 3 to 5 of a transaction that will not commit, under `exclusive`.
 
         Where this writer has failed or let go of its files, the next to take the lock does it.
@@ -173,7 +173,7 @@ class PartitionWriter:
         self._do("publishing", lambda: self._active.announce(plain))
         self._cut(plain.end_position)
 
-    def give_up(self, why: str) -> None:
+    def poison(self, why: str) -> None:
         """Leave everything as it is on disk, and refuse to go on: the next opening will know more."""
         self._failure = why
 
@@ -182,10 +182,10 @@ class PartitionWriter:
         with self.exclusive() as active:
             return active.state.producers.get(producer)
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Close the files. The next append opens them again, and first removes what unfinished steps left."""
         with self._busy:
-            self._let_go()
+            self._release_files()
 
     def close(self) -> None:
         if self._numbering is not None:
@@ -193,7 +193,7 @@ class PartitionWriter:
             with suppress(PenstockError, OSError), self.exclusive() as active:
                 self._numbering.save(active.tail)
         with self._busy:
-            self._let_go()
+            self._release_files()
             self._lock.close()
 
     # -- step 1 -------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class PartitionWriter:
         assert self._held is not None, "only under `exclusive`"
         return self._held
 
-    def _caught_up(self) -> ActiveSegment:
+    def _catch_up(self) -> ActiveSegment:
         if self._held is not None and self._held.matches(self.partition.tail_file.read()):
             return self._held
         try:
@@ -211,51 +211,51 @@ class PartitionWriter:
             if self._held is None or not self._held.follow(settled):
                 self._reopen(settled)
         except BaseException:
-            self._let_go()  # it may be half caught up
+            self._release_files()  # it may be half caught up
             raise
         return self._active
 
     def _reopen(self, tail: Tail) -> None:
-        self._let_go()
+        self._release_files()
         self._held = ActiveSegment(self.partition, tail)
 
-    def _let_go(self) -> None:
+    def _release_files(self) -> None:
         if self._held is not None:
             self._held.close()
             self._held = None
 
     # -- step 2 -------------------------------------------------------------------------------------------------------
 
-    def _shared_frames(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
-        """The requests of each frame: small ones that stand side by side go into one, unless rows must be numbered."""
-        together: list[Request] = []
+    def _frame_requests(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+        """The requests of each frame: small ones side by side share a frame, unless rows must be numbered."""
+        sharing: list[Request] = []
         rows = 0
         for request in requests:
             fits = rows + request.batch.num_rows <= COALESCE_ROWS and self._numbering is None
-            if together and not (fits and request.can_share_a_frame(together[0])):
-                yield together
-                together, rows = [], 0
-            together.append(request)
+            if sharing and not (fits and request.can_share_a_frame(sharing[0])):
+                yield sharing
+                sharing, rows = [], 0
+            sharing.append(request)
             rows += request.batch.num_rows
-        if together:
-            yield together
+        if sharing:
+            yield sharing
 
-    def _decide(self, together: list[Request], plan: PendingWrite) -> None:
-        request = together[0]
+    def _decide(self, sharing: list[Request], plan: PendingWrite) -> None:
+        request = sharing[0]
         try:
-            if len(together) == 1 and plan.answer_if_repeated(request, where=self.partition.where):
+            if len(sharing) == 1 and plan.answer_if_repeated(request, where=self.partition.where):
                 return
-            plan.add(self._body(together, plan), together)
+            plan.add(self._body(sharing, plan), sharing)
         except PenstockError as error:
             request.error = error
 
-    def _body(self, together: list[Request], plan: PendingWrite) -> Body:
-        request = together[0]
+    def _body(self, sharing: list[Request], plan: PendingWrite) -> Body:
+        request = sharing[0]
         if request.body is not None:
             return request.body
         batch, flags = request.batch, request.flags
-        if len(together) > 1:
-            batch = pa.concat_batches([one.batch for one in together])  # type: ignore[attr-defined]
+        if len(sharing) > 1:
+            batch = pa.concat_batches([shared.batch for shared in sharing])  # type: ignore[attr-defined]
         if self._numbering is not None:
             batch, flags = self._numbering.number(request, plan), flags | VERSIONS
         return encode(batch, schema_id=request.schema_id, time_column=self._settings.time_column, flags=flags)
@@ -339,8 +339,8 @@ class PartitionWriter:
             return tail
         self._do("syncing", self._active.sync)  # 1
         fresh = Segment(segment_name(tail.end_offset, manifest.generation + 1), tail.end_offset, max_time=tail.max_time)
-        segments = (*manifest.closed, _closed(manifest.active, tail), fresh)
-        gone = expired(segments, self._settings.retention(), now=self._now(tail))
+        segments = (*manifest.closed, _closed_segment(manifest.active, tail), fresh)
+        gone = count_expired(segments, self._settings.retention(), now=self._now(tail))
         try:
             end = write_segment_start(
                 partition.files,
@@ -369,14 +369,14 @@ class PartitionWriter:
         """Let go what retention no longer keeps and nobody holds."""
         with self.exclusive() as active:
             manifest = self.partition.manifest(active.tail.generation)
-            gone = expired(manifest.segments, self._settings.retention(), now=self._now(active.tail))
+            gone = count_expired(manifest.segments, self._settings.retention(), now=self._now(active.tail))
             if not gone:
                 return Expired(0)
             done = self._replace_segments(manifest, manifest.segments, gone, strict=True)
             if done.segments:
-                self._let_go()  # opening again removes the files
+                self._release_files()  # opening again removes the files
                 with disk_errors(self.partition.where):
-                    self._caught_up()
+                    self._catch_up()
             return done
 
     def _replace_segments(self, manifest: Manifest, segments: Sequence[Segment], gone: int, *, strict: bool) -> Expired:
@@ -399,7 +399,7 @@ class PartitionWriter:
             kept = tuple(segments[allowed:])
             if kept != manifest.segments:
                 self.replace_manifest(manifest.with_segments(kept, start_offset=_start(manifest, kept)))
-        left = overlapping(held, manifest.start_offset, segments[gone].base_offset) if allowed < gone else ()
+        left = overlapping_holds(held, manifest.start_offset, segments[gone].base_offset) if allowed < gone else ()
         return Expired(allowed, gone - allowed, owners(left))
 
     def replace_manifest(self, manifest: Manifest) -> None:
@@ -415,7 +415,7 @@ class PartitionWriter:
         except BaseException as error:
             # Old or new, only the disk knows: look there before anything else is done.
             self.partition.forget_manifest()
-            self._let_go()
+            self._release_files()
             if not isinstance(error, OSError):
                 raise
             raise self._disk_problem("replacing the list of segments", error) from error
@@ -426,7 +426,7 @@ def _start(manifest: Manifest, kept: Sequence[Segment]) -> int:
     return manifest.start_offset if kept[0].name == manifest.segments[0].name else kept[0].base_offset
 
 
-def _closed(segment: Segment, tail: Tail) -> Segment:
+def _closed_segment(segment: Segment, tail: Tail) -> Segment:
     return replace(
         segment,
         end_offset=tail.end_offset,

@@ -1,33 +1,35 @@
-"""A query in its clauses, as plain data: what stands where, before anything is known of names and columns."""
+"""A parsed query, clause by clause, as plain data. Nothing is known yet about names and columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.flow.plan import How
 from penstock.flow.reading import Token
-from penstock.sql.text import Span, is_name, name_of
+from penstock.sql.text import Span, is_plain_name, name_of
 
 
 @dataclass(frozen=True)
-class Item:
-    """An item of the SELECT list. `star` is `*`, also with a table's name before it."""
+class SelectItem:
+    """An item of the SELECT list. `is_star` is true for `*` and for `t.*`."""
 
     expression: Span
     alias: str | None = None
 
     @property
-    def star(self) -> bool:
+    def is_star(self) -> bool:
         return self.expression.keywords[-1] == "*" and len(self.expression) in (1, 3)
 
     @property
-    def star_of(self) -> Token | None:
+    def star_table(self) -> Token | None:
+        """The name of the table in `t.*`."""
         return self.expression.tokens[0] if len(self.expression) == 3 else None
 
     @property
     def name(self) -> str | None:
-        """The name of the column it gives: its alias, or the last part of a plain name; None for other expressions."""
-        if self.alias is not None or not is_plain(self.expression):
+        """The name of its column: the alias, or the last part of a plain name; None for other expressions."""
+        if self.alias is not None or not is_plain_name(self.expression):
             return self.alias
         return name_of(self.expression.tokens[-1])
 
@@ -49,6 +51,13 @@ class Relation:
     alias: str | None = None
     as_of: AsOfClause | None = None
 
+    @property
+    def name(self) -> str | None:
+        """The name by which columns refer to it."""
+        if self.alias is not None or not isinstance(self.source, str) or self.arguments is not None:
+            return self.alias
+        return self.source
+
 
 @dataclass(frozen=True)
 class JoinClause:
@@ -61,45 +70,45 @@ class JoinClause:
     using: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True)
-class Trailing:
-    """EMIT, LATE, KEEP and WITHIN, each with the place it was said at."""
+class Setting(NamedTuple):
+    """The value of a clause, and the span of the clause."""
 
-    emit: tuple[str, Span] | None = None
-    late: tuple[str, Span] | None = None
-    keep: tuple[str, Span] | None = None
-    within: tuple[str, Span] | None = None
+    value: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class TimeClauses:
+    """EMIT, LATE, KEEP and WITHIN."""
+
+    emit: Setting | None = None
+    late: Setting | None = None
+    keep: Setting | None = None
+    within: Setting | None = None
 
 
 @dataclass(frozen=True)
 class Select:
-    """One SELECT. `span` begins with that word; clauses that are not there are None or empty."""
+    """One SELECT. `span` begins with that word; missing clauses are None or empty."""
 
     span: Span
-    items: tuple[Item, ...]
+    items: tuple[SelectItem, ...]
     source: Relation
     joins: tuple[JoinClause, ...] = ()
     distinct: bool = False
     distinct_on: tuple[Span, ...] = ()
     where: Span | None = None
-    group: tuple[Span, ...] | None = None
-    group_at: Span | None = None
+    group_by: tuple[Span, ...] | None = None
+    group_by_span: Span | None = None
     having: Span | None = None
     qualify: Span | None = None
-    trailing: Trailing = field(default_factory=Trailing)
+    time_clauses: TimeClauses = field(default_factory=TimeClauses)
 
 
 @dataclass(frozen=True)
 class Query:
-    """Queries that are united with UNION ALL, and the ones that they may use by name."""
+    """The parts of a UNION ALL, and the queries of WITH that they may use by name."""
 
     span: Span
     parts: tuple[Select | Query, ...]
     named: tuple[tuple[str, Query], ...] = ()
-
-
-def is_plain(span: Span) -> bool:
-    """Whether it is nothing but a name, with dots or without."""
-    return len(span) % 2 == 1 and all(
-        is_name(token) if number % 2 == 0 else token.raw == "." for number, token in enumerate(span.tokens)
-    )

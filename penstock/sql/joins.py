@@ -1,6 +1,7 @@
-"""A JOIN as the verb `join`: equalities become its keys, bounds of time `within`, and other conditions a `where`.
+"""A JOIN as the verb `join`: equalities become its keys, time bounds `within`, and other conditions a `where`.
 
-Columns of one name are told apart by renaming the right one before the join. The steps are numbered in `joined`.
+If both sides have a column of the same name, that of the right side is renamed before the join. The steps are numbered
+in `apply_join`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from penstock.flow.joins import AsOf
 from penstock.flow.plan import How
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
-from penstock.log.ddl import type_ddl
-from penstock.sql.bounds import Bounds, Times, bounds_of, within_and_before
+from penstock.schema.ddl import type_ddl
 from penstock.sql.clauses import JoinClause
-from penstock.sql.conditions import comparison, conjuncts, together
-from penstock.sql.scope import Part, Rows, Scope, name_like, scope_of, unused_name
+from penstock.sql.conditions import (
+    EventTimes,
+    TimeBounds,
+    all_of,
+    as_comparison,
+    conjuncts,
+    time_bounds,
+    within_and_before,
+)
+from penstock.sql.scope import FromTable, Rows, Scope, name_like, scope_of, unused_name
 from penstock.sql.text import Span, name_of
 
 _EQUAL_HINT = "say which columns are equal: ON a.id = b.id"
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Rows and what names mean in them; `timed` says that they come from a join that can be told what to KEEP."""
+class JoinedRows:
+    """Rows, and what names mean in them. `timed`: they come from a join in time, for which KEEP has a meaning."""
 
     rows: Rows
     scope: Scope
@@ -35,12 +43,12 @@ class Joined:
 
 
 @dataclass
-class _Conditions:
-    """ON, sorted: pairs that must be equal, bounds in time, and conditions of one side or of both."""
+class _JoinConditions:
+    """ON, sorted: pairs that must be equal, with their signs, time bounds, and conditions on one side or on both."""
 
     pairs: list[tuple[Span, Span]] = field(default_factory=list)
     signs: list[str] = field(default_factory=list)
-    bounds: Bounds | None = None
+    bounds: TimeBounds | None = None
     left: list[Span] = field(default_factory=list)
     right: list[Span] = field(default_factory=list)
     both: list[Span] = field(default_factory=list)
@@ -48,138 +56,145 @@ class _Conditions:
 
 @dataclass(frozen=True)
 class _Side:
-    """One side, ready to be joined: its rows, and the columns that are joined on, in the order of the pairs."""
+    """A side, ready to be joined: its rows, and the columns that are joined on, in the order of the pairs."""
 
     rows: Rows
     keys: tuple[str, ...]
 
 
-def joined(left: Joined, clause: JoinClause, right: Rows, alias: str | None, keep: str | None) -> Joined:
-    """1. sort the conditions, 2. prepare both sides, 3. tell columns apart, 4. join, 5. what is left of ON."""
-    _check_alias(left.scope, alias, clause)
-    own = scope_of(right, alias)
-    sorted_on = _using(clause) if clause.using else _sorted(left, clause, right, own)  # 1
-    _refuse_what_joins_do_not_take(sorted_on, clause)
-    with clause.span.text.at(clause.span.at):
-        taken = (*(left.rows.columns or ()), *(right.columns or ()))
-        one = _side(left.rows, left.scope, sorted_on.left, [pair[0] for pair in sorted_on.pairs], taken)  # 2
-        other = _side(right, own, sorted_on.right, [pair[1] for pair in sorted_on.pairs], (*taken, *one.keys))
-        _check_keys(one, other, sorted_on, clause)
-        names = _names(one, other, clause, alias)  # 3
-        renamed = {new: old for old, new in names.items() if new != old}
-        ready = _looked_up(other.rows.rename(**renamed) if renamed else other.rows, left.scope, clause)
-        asked = _asked(one, other, names, sorted_on, clause)
-        timed = (isinstance(ready, AsOf) and ready.column is not None) or "within" in asked
+def apply_join(joined: JoinedRows, clause: JoinClause, right: Rows, keep: str | None) -> JoinedRows:
+    """1. sort the conditions, 2. prepare both sides, 3. rename columns, 4. join, 5. apply the rest of ON."""
+    alias = clause.right.name
+    _check_alias(joined.scope, alias, clause)
+    right_scope = scope_of(right, alias)
+    conditions = (
+        _using_conditions(clause) if clause.using else _sort_conditions(joined, clause, right, right_scope)  # 1
+    )
+    _refuse_unsupported_conditions(conditions, clause)
+    with clause.span.declaring_here():
+        taken = (*(joined.rows.columns or ()), *(right.columns or ()))
+        left_keys, right_keys = [pair[0] for pair in conditions.pairs], [pair[1] for pair in conditions.pairs]
+        left_side = _prepare_side(joined.rows, joined.scope, conditions.left, left_keys, taken)  # 2
+        right_side = _prepare_side(right, right_scope, conditions.right, right_keys, (*taken, *left_side.keys))
+        _check_keys(left_side, right_side, conditions, clause)
+        names = _names_after_join(left_side, right_side, clause)  # 3
+        new_names = {new: old for old, new in names.items() if new != old}
+        renamed = right_side.rows.rename(**new_names) if new_names else right_side.rows
+        partner = _as_of(renamed, joined.scope, clause)
+        arguments = _join_arguments(left_side, right_side, names, conditions, clause)
+        timed = (isinstance(partner, AsOf) and partner.column is not None) or "within" in arguments
         if keep is not None and timed:
-            asked["keep"] = keep
-        rows = one.rows.join(ready, **asked)  # 4
-    scope = _scope(left.scope, Part(alias, None if right.columns is None else _own(names, right)), clause, one)
-    if sorted_on.both:  # 5
-        with clause.span.text.at(sorted_on.both[0].at):
-            rows = rows.where(together([scope.text(condition, "on") for condition in sorted_on.both]))
-    return Joined(rows, scope, left.timed or timed)
+            arguments["keep"] = keep
+        rows = left_side.rows.join(partner, **arguments)  # 4
+    table = FromTable(alias, None if right.columns is None else {name: names.get(name, name) for name in right.columns})
+    scope = _scope_after_join(joined.scope, table, clause, left_side)
+    if conditions.both:  # 5
+        with conditions.both[0].declaring_here():
+            rows = rows.where(all_of([scope.resolve(condition, "on") for condition in conditions.both]))
+    return JoinedRows(rows, scope, joined.timed or timed)
 
 
 # -- 1 ----------------------------------------------------------------------------------------------------------------
 
 
 def _check_alias(scope: Scope, alias: str | None, clause: JoinClause) -> None:
-    if alias is not None and any(part.alias == alias for part in scope.parts):
+    if alias is not None and any(table.alias == alias for table in scope.tables):
         raise clause.span.refusal(
             "join", f"two tables have the name '{alias}' here", f"give one another name: JOIN {alias} AS other_{alias}"
         )
 
 
-def _using(clause: JoinClause) -> _Conditions:
-    return _Conditions(pairs=[(column, column) for column in clause.using], signs=["="] * len(clause.using))
+def _using_conditions(clause: JoinClause) -> _JoinConditions:
+    return _JoinConditions(pairs=[(column, column) for column in clause.using], signs=["="] * len(clause.using))
 
 
-def _sorted(left: Joined, clause: JoinClause, right: Rows, own: Scope) -> _Conditions:
+def _sort_conditions(joined: JoinedRows, clause: JoinClause, right: Rows, right_scope: Scope) -> _JoinConditions:
     assert clause.on is not None
-    scope = Scope((*left.scope.parts, *map(_told_apart, own.parts)), None)
-    times = _times(left.rows, right, clause, scope)
-    found = _Conditions()
-    bounded: list[Span] = []
+    scope = Scope((*joined.scope.tables, *map(_with_right_names, right_scope.tables)), None)
+    times = _event_times(joined.rows, right, clause, scope)
+    conditions = _JoinConditions()
+    bounding: list[Span] = []
     for condition in conjuncts(clause.on):
-        if _is_pair(found, condition, scope, clause.how):
+        if _add_pair(conditions, condition, scope, clause.how):
             continue
-        bounds = None if times is None else bounds_of(condition, times)
+        bounds = None if times is None else time_bounds(condition, times)
         if bounds is None:
-            _other(found, condition, scope)
+            _add_condition(conditions, condition, scope)
         else:
-            bounded.append(condition)
-            found.bounds = bounds if found.bounds is None else found.bounds.and_also(bounds)
-    if found.bounds is not None and None in (found.bounds.least, found.bounds.greatest):
-        found.bounds = None
-        found.both.extend(bounded)
-        found.both.sort(key=lambda condition: condition.at)
-    return found
+            bounding.append(condition)
+            conditions.bounds = bounds if conditions.bounds is None else conditions.bounds.intersect(bounds)
+    if conditions.bounds is not None and None in (conditions.bounds.least, conditions.bounds.greatest):
+        conditions.bounds = None
+        conditions.both.extend(bounding)
+        conditions.both.sort(key=lambda condition: condition.start)
+    return conditions
 
 
-def _times(left: Rows, right: Rows, clause: JoinClause, scope: Scope) -> Times | None:
-    times = (left.node.shape.time, right.node.shape.time)
-    streams = isinstance(left, Stream) and isinstance(right, Stream)
-    if clause.right.as_of is not None or not streams or times[0] is None or times[1] is None:
+def _event_times(left: Rows, right: Rows, clause: JoinClause, scope: Scope) -> EventTimes | None:
+    left_time, right_time = left.node.shape.time, right.node.shape.time
+    are_streams = isinstance(left, Stream) and isinstance(right, Stream)
+    if clause.right.as_of is not None or not are_streams or left_time is None or right_time is None:
         return None
-    return Times(scope, times[0], _apart(times[1]))
+    return EventTimes(scope, left_time, _right_name(right_time))
 
 
-def _told_apart(part: Part) -> Part:
-    """The right side before the join: its columns are not those of the left, also where they are called alike."""
-    return replace(part, columns=None if part.columns is None else {name: _apart(name) for name in part.columns})
+def _with_right_names(table: FromTable) -> FromTable:
+    """The right side before the join, with names that are not those of the left side."""
+    return replace(
+        table, columns=None if table.columns is None else {name: _right_name(name) for name in table.columns}
+    )
 
 
-def _apart(name: str) -> str:
+def _right_name(name: str) -> str:
     return f"right.{name}"
 
 
-def _is_pair(found: _Conditions, condition: Span, scope: Scope, how: How) -> bool:
-    """Whether it says that something of the left side is equal to something of the right one; then it is noted."""
-    one = comparison(condition)
-    if one is None or one.sign not in ("=", "==", "<=>"):
+def _add_pair(conditions: _JoinConditions, condition: Span, scope: Scope, how: How) -> bool:
+    """Add a condition that something of the left side equals something of the right side; False if it is another."""
+    comparison = as_comparison(condition)
+    if comparison is None or comparison.sign not in ("=", "==", "<=>"):
         return False
-    sides = [_sides(side, scope) for side in (one.left, one.right)]
-    if sides not in ([{"left"}, {"right"}], [{"right"}, {"left"}]):
+    if _sides(comparison.left, scope) == {"right"}:
+        comparison = comparison.mirrored
+    if (_sides(comparison.left, scope), _sides(comparison.right, scope)) != ({"left"}, {"right"}):
         return False
-    pair = (one.left, one.right) if sides[0] == {"left"} else (one.right, one.left)
-    said = {_said(side, scope) for known in found.pairs for side in known}
-    if how == "inner" and said & {_said(pair[0], scope), _said(pair[1], scope)}:
-        return False  # a column is joined on once; the second equality is a condition like others
-    found.pairs.append(pair)
-    found.signs.append(one.sign)
+    pair = (comparison.left, comparison.right)
+    known = {scope.resolve(side, "on") for known_pair in conditions.pairs for side in known_pair}
+    if how == "inner" and known & {scope.resolve(side, "on") for side in pair}:
+        return False  # a column is joined on once; a second equality is a condition like others
+    conditions.pairs.append(pair)
+    conditions.signs.append(comparison.sign)
     return True
 
 
-def _said(span: Span, scope: Scope) -> str:
-    return scope.text(span, "on")
-
-
 def _sides(span: Span, scope: Scope) -> set[str]:
-    last = len(scope.parts) - 1
-    return {"right" if one.part == last else "left" for one in scope.references(span, "on")}
+    last = len(scope.tables) - 1
+    return {"right" if reference.table == last else "left" for reference in scope.references(span, "on")}
 
 
-def _other(found: _Conditions, condition: Span, scope: Scope) -> None:
-    sides = _sides(condition, scope)
-    chosen = {frozenset({"left"}): found.left, frozenset({"right"}): found.right}.get(frozenset(sides), found.both)
-    chosen.append(condition)
+def _add_condition(conditions: _JoinConditions, condition: Span, scope: Scope) -> None:
+    match sorted(_sides(condition, scope)):
+        case ["left"]:
+            conditions.left.append(condition)
+        case ["right"]:
+            conditions.right.append(condition)
+        case _:
+            conditions.both.append(condition)
 
 
-def _refuse_what_joins_do_not_take(on: _Conditions, clause: JoinClause) -> None:
-    if not on.pairs:
+def _refuse_unsupported_conditions(conditions: _JoinConditions, clause: JoinClause) -> None:
+    if not conditions.pairs:
         raise clause.span.refusal("join", "a join needs columns that are equal; found none", _EQUAL_HINT)
-    if len({sign == "<=>" for sign in on.signs}) > 1:
+    if len({sign == "<=>" for sign in conditions.signs}) > 1:
         raise clause.span.refusal("join", "either all columns are compared with = or all with <=>", None)
-    before_left = clause.how in ("inner", "right")
-    before_right = clause.how in ("inner", "left", "semi", "anti")
-    other = [*on.both] if clause.how != "inner" else []
-    other += [] if before_left else on.left
-    other += [] if before_right else on.right
-    if other:
-        raise _refused_condition(other[0], clause.how)
+    unsupported = [*conditions.both] if clause.how != "inner" else []
+    unsupported += [] if clause.how in ("inner", "right") else conditions.left
+    unsupported += [] if clause.how in ("inner", "left", "semi", "anti") else conditions.right
+    if unsupported:
+        raise _condition_refusal(unsupported[0], clause.how)
 
 
-def _refused_condition(condition: Span, how: How) -> DeclarationError:
+def _condition_refusal(condition: Span, how: How) -> DeclarationError:
     name = {"semi": "LEFT SEMI", "anti": "LEFT ANTI"}.get(how, how.upper())
     side = {"right": ", and conditions on the left side alone", "full": ""}.get(
         how, ", and conditions on the right side alone"
@@ -194,93 +209,96 @@ def _refused_condition(condition: Span, how: How) -> DeclarationError:
 # -- 2 ----------------------------------------------------------------------------------------------------------------
 
 
-def _side(rows: Rows, scope: Scope, conditions: Sequence[Span], keys: Sequence[Span], taken: Sequence[str]) -> _Side:
-    """The side behind its conditions, with a column for everything that it is joined on."""
+def _prepare_side(
+    rows: Rows, scope: Scope, conditions: Sequence[Span], keys: Sequence[Span], taken: Sequence[str]
+) -> _Side:
+    """A side filtered by its conditions, with a column for everything that it is joined on."""
     if conditions:
-        rows = rows.where(together([scope.text(condition, "on") for condition in conditions]))
+        rows = rows.where(all_of([scope.resolve(condition, "on") for condition in conditions]))
     names: list[str] = []
     computed: dict[str, str] = {}
     for key in keys:
-        name = scope.column(key, "on")
+        name = scope.resolve_column(key, "on")
         if name is None:
             name = unused_name("key", (*taken, *computed))
-            computed[name] = scope.text(key, "on")
+            computed[name] = scope.resolve(key, "on")
         names.append(name)
     return _Side(rows.with_columns(**computed) if computed else rows, tuple(names))
 
 
-def _check_keys(one: _Side, other: _Side, sorted_on: _Conditions, clause: JoinClause) -> None:
-    """What the verb would refuse too, in the names that the user knows."""
-    whole = other.rows.node.shape.key or ()
-    if clause.right.as_of is not None and other.keys and isinstance(other.rows, Table) and {*other.keys} != {*whole}:
-        found = ", ".join(str(pair[1]) for pair in sorted_on.pairs)
+def _check_keys(left: _Side, right: _Side, conditions: _JoinConditions, clause: JoinClause) -> None:
+    """Refuse what the verb would refuse too, but in the names that the user knows."""
+    key = right.rows.node.shape.key or ()
+    if clause.right.as_of is not None and right.keys and isinstance(right.rows, Table) and {*right.keys} != {*key}:
+        found = ", ".join(str(pair[1]) for pair in conditions.pairs)
         raise clause.span.refusal(
             "join",
-            f"rows are looked up by the whole key of the table, which is {', '.join(whole) or 'empty'}; found {found}",
+            f"rows are looked up by the whole key of the table, which is {', '.join(key) or 'empty'}; found {found}",
             "join the table itself, without FOR SYSTEM_TIME, for all rows that match",
         )
-    for pair, left, right in zip(sorted_on.pairs, one.keys, other.keys, strict=True):
-        types = [column_of(side.rows.node, name) for side, name in ((one, left), (other, right))]
-        left_type, right_type = (None if column is None else type_ddl(column.type) for column in types)
+    for (left_span, right_span), left_key, right_key in zip(conditions.pairs, left.keys, right.keys, strict=True):
+        left_type, right_type = _type_of(left, left_key), _type_of(right, right_key)
         if left_type is not None and right_type is not None and left_type != right_type:
-            raise pair[0].refusal(
+            raise left_span.refusal(
                 "join",
                 "columns that are joined on have the same type; "
-                f"'{pair[0]}' is {left_type} on the left, '{pair[1]}' is {right_type} on the right",
-                f"declare them alike, or cast one of them: ON CAST({pair[0]} AS {right_type}) = ...",
+                f"'{left_span}' is {left_type} on the left, '{right_span}' is {right_type} on the right",
+                f"declare them alike, or cast one of them: ON CAST({left_span} AS {right_type}) = ...",
             )
+
+
+def _type_of(side: _Side, name: str) -> str | None:
+    column = column_of(side.rows.node, name)
+    return None if column is None else type_ddl(column.type)
 
 
 # -- 3 ----------------------------------------------------------------------------------------------------------------
 
 
-def _names(one: _Side, other: _Side, clause: JoinClause, alias: str | None) -> dict[str, str]:
-    """The columns of the right side, each with the name that it has behind the join."""
-    columns = other.rows.columns
-    if columns is None or one.rows.columns is None:
-        _refuse_merging(one, other, clause)
+def _names_after_join(left: _Side, right: _Side, clause: JoinClause) -> dict[str, str]:
+    """The columns of the right side, each with the name that it has after the join."""
+    columns = right.rows.columns
+    if columns is None or left.rows.columns is None:
+        _refuse_renaming(left, right, clause)
         return {}
     if clause.how in ("semi", "anti"):
         return {name: name for name in columns}
-    once = {right: left for left, right in zip(one.keys, other.keys, strict=True) if _once(left, right, clause)}
+    keys = zip(left.keys, right.keys, strict=True)
+    merged = {right_key: left_key for left_key, right_key in keys if _is_one_column(left_key, right_key, clause)}
     names: dict[str, str] = {}
-    taken = {name.lower() for name in (*one.rows.columns, *columns)}
-    on_left = {name.lower() for name in one.rows.columns}
+    taken = {name.lower() for name in (*left.rows.columns, *columns)}
+    on_left = {name.lower() for name in left.rows.columns}
     for name in columns:
-        names[name] = once.get(name, name)
-        if name not in once and name.lower() in on_left:
-            wanted = f"{(alias or '').lstrip('_') or 'right'}_{name}"
+        names[name] = merged.get(name, name)
+        if name not in merged and name.lower() in on_left:
+            wanted = f"{(clause.right.name or '').lstrip('_') or 'right'}_{name}"
             names[name] = name_like(wanted, taken)
             taken.add(names[name].lower())
     return names
 
 
-def _refuse_merging(one: _Side, other: _Side, clause: JoinClause) -> None:
-    """In an outer join two columns of one name are told apart by renaming one, for which all must be known."""
+def _refuse_renaming(left: _Side, right: _Side, clause: JoinClause) -> None:
+    """An outer join has to rename one of two columns of the same name, and for that all columns must be known."""
     outer = clause.how in ("left", "right", "full") and not clause.using
-    alike = [left for left, right in zip(one.keys, other.keys, strict=True) if left == right]
-    if outer and alike:
+    shared = [left_key for left_key, right_key in zip(left.keys, right.keys, strict=True) if left_key == right_key]
+    if outer and shared:
         raise clause.span.refusal(
             "join",
-            f"both sides have '{alike[0]}', and the columns behind a map without a schema are not known yet",
-            f"give map a schema; or USING ({alike[0]}), if it may be one column",
+            f"both sides have '{shared[0]}', and the columns behind a map without a schema are not known yet",
+            f"give map a schema; or USING ({shared[0]}), if it may be one column",
         )
 
 
-def _once(left: str, right: str, clause: JoinClause) -> bool:
-    """Whether the two stand once in the result: with USING, and where they cannot differ."""
+def _is_one_column(left: str, right: str, clause: JoinClause) -> bool:
+    """Whether two key columns are one column of the result: with USING, and if they cannot differ."""
     return bool(clause.using) or (clause.how == "inner" and left == right)
-
-
-def _own(names: dict[str, str], right: Rows) -> dict[str, str]:
-    """The columns that the user knows, without those that were computed to be joined on."""
-    return {name: names.get(name, name) for name in right.columns or ()}
 
 
 # -- 4 ----------------------------------------------------------------------------------------------------------------
 
 
-def _looked_up(rows: Rows, left: Scope, clause: JoinClause) -> Rows | AsOf:
+def _as_of(rows: Rows, left: Scope, clause: JoinClause) -> Rows | AsOf:
+    """The rows to join with: those of a table as of a moment, if the clause says so."""
     as_of = clause.right.as_of
     if as_of is None:
         return rows
@@ -292,7 +310,7 @@ def _looked_up(rows: Rows, left: Scope, clause: JoinClause) -> Rows | AsOf:
         )
     if as_of.column is None:
         return rows.latest()
-    column = left.column(as_of.column, "for system_time as of")
+    column = left.resolve_column(as_of.column, "for system_time as of")
     if column is None:
         raise as_of.column.refusal(
             "for system_time as of", f"a column of the stream is needed; found '{as_of.column}'", None
@@ -300,43 +318,46 @@ def _looked_up(rows: Rows, left: Scope, clause: JoinClause) -> Rows | AsOf:
     return rows.as_of(column)
 
 
-def _asked(one: _Side, other: _Side, names: dict[str, str], on: _Conditions, clause: JoinClause) -> dict[str, Any]:
-    pairs = {left: names.get(right, right) for left, right in zip(one.keys, other.keys, strict=True)}
-    if len(pairs) < len(one.keys):
+def _join_arguments(
+    left: _Side, right: _Side, names: dict[str, str], conditions: _JoinConditions, clause: JoinClause
+) -> dict[str, Any]:
+    pairs = {
+        left_key: names.get(right_key, right_key) for left_key, right_key in zip(left.keys, right.keys, strict=True)
+    }
+    if len(pairs) < len(left.keys):
         raise clause.span.refusal("join", "each column is joined on once; found one twice", _EQUAL_HINT)
-    asked: dict[str, Any] = {"on": pairs, "how": clause.how}
-    if on.signs[0] == "<=>":
-        asked["nulls_match"] = True
-    if on.bounds is not None:
-        asked["within"], asked["before"] = within_and_before(on.bounds, clause.on or clause.span)
-    return asked
+    arguments: dict[str, Any] = {"on": pairs, "how": clause.how}
+    if conditions.signs[0] == "<=>":
+        arguments["nulls_match"] = True
+    if conditions.bounds is not None:
+        within, before = within_and_before(conditions.bounds, clause.on or clause.span)
+        arguments |= {"within": within, "before": before}
+    return arguments
 
 
-# -- the names behind it ----------------------------------------------------------------------------------------------
+# -- names after the join ---------------------------------------------------------------------------------------------
 
 
-def _scope(left: Scope, right: Part, clause: JoinClause, one: _Side) -> Scope:
+def _scope_after_join(left: Scope, right: FromTable, clause: JoinClause, left_side: _Side) -> Scope:
     if clause.how in ("semi", "anti"):
         return left
-    using = {name_of(column.tokens[0]): key for column, key in zip(clause.using, one.keys, strict=False)}
-    lost = frozenset(using)
-    parts = [*left.parts]
+    using = {name_of(column.tokens[0]): key for column, key in zip(clause.using, left_side.keys, strict=False)}
+    tables = [*left.tables]
     if clause.how in ("right", "full"):
-        parts = [replace(part, lost=part.lost | _meant(part, using)) for part in parts]
+        tables = [replace(table, merged=table.merged | _columns_of_using(table, using)) for table in tables]
     if clause.how in ("left", "full"):
-        right = replace(right, lost=lost)
-    return Scope((*parts, right), _star(left, right, using))
+        right = replace(right, merged=frozenset(using))
+    return Scope((*tables, right), _star_after_join(left, right, using))
 
 
-def _meant(part: Part, using: dict[str, str]) -> frozenset[str]:
-    return frozenset(name for name, key in using.items() if (part.columns or {}).get(name) == key)
+def _columns_of_using(table: FromTable, using: dict[str, str]) -> frozenset[str]:
+    return frozenset(name for name, key in using.items() if (table.columns or {}).get(name) == key)
 
 
-def _star(left: Scope, right: Part, using: dict[str, str]) -> tuple[tuple[str, str], ...] | None:
-    """The columns of both, first those of USING; what the two have in common stands once."""
+def _star_after_join(left: Scope, right: FromTable, using: dict[str, str]) -> tuple[tuple[str, str], ...] | None:
+    """The columns of both sides, first those of USING; a column that both share is included once."""
     if left.star is None or right.columns is None:
         return None
-    first = tuple(using.items())
     rest = tuple(column for column in left.star if column[1] not in using.values())
-    there = {actual for _, actual in left.star}
-    return (*first, *rest, *(column for column in right.columns.items() if column[1] not in there))
+    on_left = {joined_name for _, joined_name in left.star}
+    return (*using.items(), *rest, *(column for column in right.columns.items() if column[1] not in on_left))

@@ -8,61 +8,61 @@ from typing import Any, TypeVar
 
 from penstock.errors import DeclarationError
 from penstock.flow.explain import explain
+from penstock.flow.location import display_path
 from penstock.flow.names import check_app_name
-from penstock.flow.place import shown
-from penstock.flow.plan import Place, Plan, View
+from penstock.flow.plan import Location, Plan, View
 from penstock.flow.settings import AppSettings
-from penstock.log.ddl import closest
-from penstock.sql.create import create, setting
-from penstock.sql.declarations import Declarations
-from penstock.sql.queries import read_query
-from penstock.sql.reader import Reader
-from penstock.sql.scope import Rows, complete
-from penstock.sql.select import translated
-from penstock.sql.statements import statements, unknown
+from penstock.sql.create import Declarations, create, read_value
+from penstock.sql.parse import parse_query
+from penstock.sql.reader import TokenReader
+from penstock.sql.scope import Rows, require_rows
+from penstock.sql.select import translate
 from penstock.sql.text import Span, Text
+from penstock.sql.unsupported import statement_refusal
+from penstock.suggest import closest
 
 AnyApp = TypeVar("AnyApp", bound=Declarations)
 
 
-def declare(app: Declarations, content: object, place: Place) -> Rows | str:
-    """What one statement gives: the rows that it declares or selects, or the text of an EXPLAIN."""
+def run_statement(app: Declarations, content: object, location: Location) -> Rows | str:
+    """Run one statement: it returns the rows that it declares or selects, or the text of an EXPLAIN."""
     if not isinstance(content, str):
-        raise DeclarationError(f"{place}: sql: a text is needed; found {content!r}")
-    text = Text(content, place, in_python=True)
-    found = statements(text)
-    if len(found) != 1:
-        at = found[1].at if found else 0
-        raise text.refusal(at, "sql", f"one statement is needed; found {len(found)}", "call app.sql(...) for each")
-    statement = found[0]
+        raise DeclarationError(f"{location}: sql: a text is needed; found {content!r}")
+    text = Text(content, location, in_python=True)
+    statements = _split_statements(text)
+    if len(statements) != 1:
+        start = statements[1].start if statements else 0
+        message = f"one statement is needed; found {len(statements)}"
+        raise text.refusal(start, "sql", message, "call app.sql(...) for each")
+    statement = statements[0]
     match statement.keywords[0]:
         case "create":
             return create(statement, app)
         case "select" | "with" | "(":
-            return complete(translated(read_query(statement), app.named))
+            return require_rows(translate(parse_query(statement), app.named))
         case "explain":
-            return _explained(statement, app)
+            return _explain(statement, app)
         case "set":
             raise statement.refusal("set", "SET is for files", "App(name, settings=AppSettings(max_rows=...))")
-    raise unknown(statement)
+    raise statement_refusal(statement)
 
 
-def program(content: str, file: str, make: Callable[[AppSettings], AnyApp]) -> AnyApp:
-    """The app that a file declares; `make` gives the empty one, with the settings that the file begins with."""
-    text = Text(content, Place(shown(file), 1))
-    found = statements(text)
+def declare_app(content: str, file: str, make: Callable[[AppSettings], AnyApp]) -> AnyApp:
+    """The app that a file declares; `make` returns an empty one, with the settings at the beginning of the file."""
+    text = Text(content, Location(display_path(file), 1))
+    statements = _split_statements(text)
     settings: dict[str, Any] = {}
-    while found and found[0].keywords[0] == "set":
-        _set(found.pop(0), settings)
-    with text.at(0):
+    while statements and statements[0].keywords[0] == "set":
+        _read_setting(statements.pop(0), settings)
+    with text.declaring_at(0):
         app = make(AppSettings(**settings))
-    for statement in found:
+    for statement in statements:
         _declare(statement, app)
     return app
 
 
 def app_name(file: str, stem: str) -> str:
-    """The name of the app that a file declares: its own, without the ending."""
+    """The name of the app that a file declares: that of the file, without the extension."""
     try:
         check_app_name(stem)
     except DeclarationError as error:
@@ -71,6 +71,19 @@ def app_name(file: str, stem: str) -> str:
             hint=f"rename the file: {error.hint}",
         ) from None
     return stem
+
+
+def _split_statements(text: Text) -> list[Span]:
+    """The statements of a text, which end with semicolons; empty ones are left out."""
+    statements: list[Span] = []
+    start = 0
+    tokens = text.tokens
+    for number, token in enumerate([*tokens, None]):
+        if token is None or token.raw == ";":
+            if number > start:
+                statements.append(Span(text, tokens[start:number], tokens[start].start))
+            start = number + 1
+    return statements
 
 
 def _declare(statement: Span, app: Declarations) -> None:
@@ -84,16 +97,17 @@ def _declare(statement: Span, app: Declarations) -> None:
                 "keep its rows, CREATE VIEW name AS SELECT ...; or ask a view: penstock query",
             )
         case "explain":
-            file = statement.text.place.file
+            file = statement.text.location.file
             raise statement.refusal("sql", "EXPLAIN declares nothing", f"penstock explain {file}")
         case "set":
             raise statement.refusal("set", "SET stands at the beginning of the file, before all declarations")
         case _:
-            raise unknown(statement)
+            raise statement_refusal(statement)
 
 
-def _set(statement: Span, settings: dict[str, Any]) -> None:
-    reader = Reader(statement, "set")
+def _read_setting(statement: Span, settings: dict[str, Any]) -> None:
+    """Add the setting of a SET statement to the others."""
+    reader = TokenReader(statement, "set")
     reader.take()
     known = [field.name for field in fields(AppSettings)]
     name = reader.name("a setting").lower()
@@ -104,28 +118,28 @@ def _set(statement: Span, settings: dict[str, Any]) -> None:
     if name in settings:
         raise statement.refusal("set", f"'{name}' is set twice")
     reader.expect("=", hint="SET max_rows = 100000")
-    settings[name] = setting(reader.here, "set")
-    with statement.declaring("set"):
+    settings[name] = read_value(reader.rest, "set")
+    with statement.reading("set"):
         AppSettings(**{name: settings[name]})
 
 
-def _explained(statement: Span, app: Declarations) -> str:
-    """What `penstock explain` prints, of one view, sink or query."""
-    what = statement.cut(1)
-    if what.keywords[:1] and what.keywords[0] in ("select", "with", "("):
-        rows, name = complete(translated(read_query(what), app.named)), "select"
+def _explain(statement: Span, app: Declarations) -> str:
+    """What `penstock explain` prints, for one view, sink or query."""
+    span = statement.cut(1)
+    if span.keywords[:1] and span.keywords[0] in ("select", "with", "("):
+        rows, name = require_rows(translate(parse_query(span), app.named)), "select"
     else:
-        reader = Reader(what, "explain")
-        name = str(reader.dotted("a name or a query")).replace("`", "").replace(" ", "")
-        reader.end()
+        reader = TokenReader(span, "explain")
+        name = reader.dotted_name("a name or a query")
+        reader.expect_end()
         sinks = {sink.name: sink for sink in app.plan.sinks}
         if name in sinks:
             return explain(Plan(app.plan.app, (sinks[name],)))
         if name not in app.named:
             known = [*app.named, *sinks]
-            found = f"there is no '{name}'; there are {', '.join(known) or 'none'}"
-            raise what.refusal("explain", found, closest(name, known))
+            message = f"there is no '{name}'; there are {', '.join(known) or 'none'}"
+            raise span.refusal("explain", message, closest(name, known))
         rows = app.named[name]
-    declared = {view.name: view.place for view in app.plan.views}
-    place = declared.get(name, statement.text.place)
-    return explain(Plan(app.plan.app, (View(name, rows.node, place),)))
+    locations = {view.name: view.location for view in app.plan.views}
+    view = View(name, rows.node, locations.get(name, statement.text.location))
+    return explain(Plan(app.plan.app, (view,)))

@@ -1,7 +1,7 @@
-"""A text of SQL in pieces: spans of its tokens, which know where they stand and what they say.
+"""A text of SQL in pieces: spans of its tokens, which know their position and their text.
 
-What is said is the user's own text. Only the space and the comments between two tokens become one space, so that
-neither changes what is declared.
+The text of a span is what the user wrote. Only space and comments between two tokens become a single space, so that
+they never change what is declared.
 """
 
 from __future__ import annotations
@@ -15,65 +15,65 @@ from functools import cached_property
 from sqlglot.errors import TokenError
 
 from penstock.errors import DeclarationError
-from penstock.flow.place import Declaring, declared_at
-from penstock.flow.plan import Place
-from penstock.flow.reading import Token, pieces
+from penstock.flow.location import Declaring, override_location
+from penstock.flow.plan import Location
+from penstock.flow.reading import Token, tokenize
 
 _CLOSED_BY = {"(": ")", "[": "]", "case": "end"}
 _WORD = re.compile(r"[^\W\d]\w*")
-# Comments, texts and quoted names; any other character stands alone, also a quote that is not closed.
+# Comments, texts and quoted names; any other character is a piece of its own, also a quote that is not closed.
 _PIECE = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|.""", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Text:
-    """SQL and where it stands: `place` is its first line, or the line of the Python program that it is given in."""
+    """SQL and where it is from: `location` is its first line, or the line of the Python program that contains it."""
 
     content: str
-    place: Place
+    location: Location
     in_python: bool = False
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         try:
-            tokens, _ = pieces(self.content)
+            tokens, _ = tokenize(self.content)
         except TokenError:
-            raise self._unclosed() from None
-        return tuple(word for token in tokens for word in _words(token))
+            raise self._unclosed_quote() from None
+        return tuple(word for token in tokens for word in _words_of(token))
 
-    def line(self, at: int) -> int:
-        """The number of the line within this text, from 1 on."""
-        return self.content.count("\n", 0, at) + 1
+    def line(self, position: int) -> int:
+        """The number of the line within this text, starting at 1."""
+        return self.content.count("\n", 0, position) + 1
 
     @contextmanager
-    def at(self, at: int) -> Iterator[None]:
-        """What is declared in the block is declared at this character of the text."""
-        line = self.line(at)
+    def declaring_at(self, position: int) -> Iterator[None]:
+        """Everything that the block declares has the location of this character of the text."""
+        line = self.line(position)
         if not self.in_python:
-            place, detail = Place(self.place.file, self.place.line + line - 1), ""
+            location, detail = Location(self.location.file, self.location.line + line - 1), ""
         else:
-            place, detail = self.place, f"line {line}" if "\n" in self.content.strip() else ""
-        with declared_at(place, detail):
+            location, detail = self.location, f"line {line}" if "\n" in self.content.strip() else ""
+        with override_location(location, detail):
             yield
 
-    def refusal(self, at: int, what: str, message: str, hint: str | None = None) -> DeclarationError:
-        """The error to raise: where, in which clause, what is wrong."""
+    def refusal(self, position: int, what: str, message: str, hint: str | None = None) -> DeclarationError:
+        """The error to raise: its location, the clause, and what is wrong."""
         try:
-            with self.at(at), Declaring(what):
+            with self.declaring_at(position), Declaring(what):
                 raise DeclarationError(message, hint=hint)
         except DeclarationError as error:
             return error
 
-    def _unclosed(self) -> DeclarationError:
-        """A quote that is not closed is told with the line it begins in; a comment, with the last that begins."""
+    def _unclosed_quote(self) -> DeclarationError:
+        """The error names the line in which the quote begins; for a comment, the last line in which one begins."""
         quote = next((piece for piece in _PIECE.finditer(self.content) if piece.group() in ("'", '"', "`")), None)
         if quote is None:
             return self.refusal(max(self.content.rfind("/*"), 0), "sql", "a comment is not closed")
         return self.refusal(quote.start(), "sql", "a quote is not closed")
 
 
-def _words(token: Token) -> Iterator[Token]:
-    """The words of a token one by one, since `GROUP BY` may come as one; none of a hint for an optimizer."""
+def _words_of(token: Token) -> Iterator[Token]:
+    """Each word as a token of its own, since `GROUP BY` may be one token; optimizer hints are left out."""
     if not token.keyword:
         yield token
     elif not token.raw.startswith("/*"):
@@ -83,14 +83,14 @@ def _words(token: Token) -> Iterator[Token]:
 
 @dataclass(frozen=True)
 class Span:
-    """Tokens that follow each other in a text; `at` is where they begin, also if there are none."""
+    """Consecutive tokens of a text; `start` is where they begin, even if there are none."""
 
     text: Text
     tokens: tuple[Token, ...]
-    at: int
+    start: int
 
     def __str__(self) -> str:
-        return said(self.tokens)
+        return to_sql(self.tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -100,42 +100,51 @@ class Span:
         return tuple(token.keyword for token in self.tokens)
 
     def cut(self, start: int, end: int | None = None) -> Span:
-        """The tokens from number `start` to before number `end`."""
+        """The tokens from number `start` up to number `end`."""
         tokens = self.tokens[start:end]
-        at = tokens[0].start if tokens else self.tokens[start - 1].end if 0 < start <= len(self.tokens) else self.at
-        return Span(self.text, tokens, at)
+        if tokens:
+            position = tokens[0].start
+        else:
+            position = self.tokens[start - 1].end if 0 < start <= len(self.tokens) else self.start
+        return Span(self.text, tokens, position)
 
     def refusal(self, what: str, message: str, hint: str | None = None) -> DeclarationError:
-        return self.text.refusal(self.at, what, message, hint)
+        return self.text.refusal(self.start, what, message, hint)
 
     @contextmanager
-    def declaring(self, what: str) -> Iterator[None]:
-        """Refusals of the block are told with the place of this span and what is being read."""
-        with self.text.at(self.at), Declaring(what):
+    def declaring_here(self) -> Iterator[None]:
+        """Everything that the block declares has the location of this span."""
+        with self.text.declaring_at(self.start):
+            yield
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Errors in the block are raised with the location of this span and with what is being read."""
+        with self.declaring_here(), Declaring(what):
             yield
 
 
-def said(tokens: Sequence[Token], changed: Callable[[int], str | None] = lambda _: None) -> str:
-    """The tokens as text; `changed` says what stands instead of the token of a number, nothing for those left out."""
+def to_sql(tokens: Sequence[Token], replacement: Callable[[int], str | None] = lambda _: None) -> str:
+    """The tokens as text. `replacement` gives the text to write for the token of a number; "" leaves it out."""
     text, end = "", tokens[0].start if tokens else 0
     for number, token in enumerate(tokens):
-        instead = changed(number)
-        piece = token.raw if instead is None else instead
+        new = replacement(number)
+        piece = token.raw if new is None else new
         if piece:
             text += " " + piece if token.start > end and text else piece
         end = token.end
     return text
 
 
-def starts(tokens: Sequence[Token]) -> list[int]:
-    """Where each of the tokens begins in what `said` makes of them."""
-    found: list[int] = []
-    at, end = 0, tokens[0].start if tokens else 0
+def token_starts(tokens: Sequence[Token]) -> list[int]:
+    """Where each token begins in the text that `to_sql` makes of them."""
+    starts: list[int] = []
+    position, end = 0, tokens[0].start if tokens else 0
     for token in tokens:
-        at += token.start > end and at > 0
-        found.append(at)
-        at, end = at + len(token.raw), token.end
-    return found
+        position += token.start > end and position > 0
+        starts.append(position)
+        position, end = position + len(token.raw), token.end
+    return starts
 
 
 def is_name(token: Token) -> bool:
@@ -143,33 +152,45 @@ def is_name(token: Token) -> bool:
     return token.raw.startswith("`") or _WORD.fullmatch(token.raw) is not None
 
 
+def is_plain_name(span: Span) -> bool:
+    """Whether it is nothing but a name, with or without dots."""
+    return len(span) % 2 == 1 and all(
+        is_name(token) if number % 2 == 0 else token.raw == "." for number, token in enumerate(span.tokens)
+    )
+
+
 def name_of(token: Token) -> str:
     return token.raw[1:-1].replace("``", "`") if token.raw.startswith("`") else token.raw
 
 
+def dotted_name(span: Span) -> str:
+    """The name that a span is, without backquotes and space."""
+    return str(span).replace("`", "").replace(" ", "")
+
+
 def is_literal(token: Token) -> bool:
-    """Whether it is a quoted text, of which backquotes make none."""
+    """Whether it is a text in quotes. Backquotes are for names."""
     return token.raw[:1] in ("'", '"')
 
 
-def literal(token: Token) -> str:
+def literal_value(token: Token) -> str:
     return token.raw[1:-1]
 
 
-def outermost(tokens: Sequence[Token]) -> Iterator[int]:
-    """The numbers of the tokens that stand in no brackets and in no CASE; brackets themselves are not among them."""
-    return (number for number, opened in _depths(tokens) if not opened)
+def top_level(tokens: Sequence[Token]) -> Iterator[int]:
+    """The numbers of the tokens outside of all brackets and of CASE; the brackets themselves are not included."""
+    return (number for number, opened in _nesting(tokens) if not opened)
 
 
-def left_open(span: Span) -> Span | None:
-    """The last bracket or CASE that nothing closes, with what follows it."""
-    # What one more token would stand in.
-    *_, (_, opened) = _depths((*span.tokens, Token(",", span.at, span.at)))
+def unclosed_bracket(span: Span) -> Span | None:
+    """The last bracket or CASE that is not closed, with everything after it."""
+    # Where one more token would be.
+    *_, (_, opened) = _nesting((*span.tokens, Token(",", span.start, span.start)))
     return span.cut(opened[-1]) if opened else None
 
 
-def _depths(tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each token with the brackets and CASEs that it stands in; those that open and close stand in themselves."""
+def _nesting(tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each token with the brackets and CASEs around it; those that open and close are inside of themselves."""
     opened: tuple[int, ...] = ()
     for number, token in enumerate(tokens):
         word = token.keyword if not number or tokens[number - 1].raw != "." else ""
@@ -183,14 +204,14 @@ def _depths(tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield number, opened
 
 
-def parts(span: Span, separator: str = ",") -> list[Span]:
-    """What stands between the separators that are outside of all brackets."""
-    cuts = [number for number in outermost(span.tokens) if span.keywords[number] == separator]
+def split_at_commas(span: Span) -> list[Span]:
+    """The parts between commas that are outside of all brackets."""
+    cuts = [number for number in top_level(span.tokens) if span.keywords[number] == ","]
     return [span.cut(start, end) for start, end in zip([0, *(cut + 1 for cut in cuts)], [*cuts, None], strict=True)]
 
 
-def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """The number of the parenthesis that closes the one at `opening`; None if there is none."""
+def closing_parenthesis(tokens: Sequence[Token], opening: int) -> int | None:
+    """The number of the parenthesis that closes the one at `opening`; None if nothing closes it."""
     depth = 0
     for number in range(opening, len(tokens)):
         depth += (tokens[number].raw == "(") - (tokens[number].raw == ")")
@@ -199,13 +220,13 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
-def unwrapped(span: Span) -> Span:
+def without_parentheses(span: Span) -> Span:
     """The span without parentheses around all of it."""
-    while len(span) > 2 and span.keywords[0] == "(" and closing(span.tokens, 0) == len(span) - 1:
+    while len(span) > 2 and span.keywords[0] == "(" and closing_parenthesis(span.tokens, 0) == len(span) - 1:
         span = span.cut(1, -1)
     return span
 
 
-def meaning(text: Sequence[Token]) -> tuple[str, ...]:
-    """Tokens so that two texts compare as equal that differ in the case of words, or in backquotes, only."""
-    return tuple(token.word if token.keyword or _WORD.fullmatch(token.word) else token.raw for token in text)
+def normalised(tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Tokens for comparison: equal for texts that differ only in the case of words or in backquotes."""
+    return tuple(token.word if token.keyword or _WORD.fullmatch(token.word) else token.raw for token in tokens)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.flow.plan import Ties
-from penstock.sql.conditions import comparison
-from penstock.sql.reader import Reader
-from penstock.sql.scope import Rows, unused_name
-from penstock.sql.text import Span, closing, is_name, meaning, name_of, parts, unwrapped
+from penstock.sql.clauses import Select
+from penstock.sql.conditions import as_comparison, conjuncts
+from penstock.sql.reader import TokenReader
+from penstock.sql.scope import Rows, Scope, unused_name
+from penstock.sql.text import (
+    Span,
+    closing_parenthesis,
+    is_name,
+    name_of,
+    normalised,
+    split_at_commas,
+    without_parentheses,
+)
 
 _FUNCTIONS: dict[str, Ties] = {"row_number": "break", "rank": "keep"}
-_OTHERS = ("dense_rank", "ntile", "percent_rank", "cume_dist")
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "==": "=="}
+_UNSUPPORTED = ("dense_rank", "ntile", "percent_rank", "cume_dist")
 _FORM = "ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...)"
-
-
-class Resolves(Protocol):
-    """Says what names mean: in the rows of FROM, or behind GROUP BY."""
-
-    def text(self, span: Span, what: str) -> str: ...
-
-    def column(self, span: Span, what: str) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,112 @@ class Ranking:
     groups: tuple[Span, ...]
     order: tuple[Span, ...]
 
+    def is_same(self, ranking: Ranking) -> bool:
+        return normalised(self.span.tokens) == normalised(ranking.span.tokens)
+
+
+def as_ranking(span: Span) -> Ranking | None:
+    """The ranking that an expression is; None if it is anything else."""
+    span = without_parentheses(span)
+    end = closing_parenthesis(span.tokens, 1) if span.keywords[1:2] == ("(",) else None
+    if end is None or span.keywords[end + 1 : end + 2] != ("over",):
+        return None
+    function = span.keywords[0]
+    if function in _UNSUPPORTED:
+        hint = "RANK() counts rows that are equal, ROW_NUMBER() tells them apart"
+        raise span.refusal("over", f"{function.upper()}() is not there", hint)
+    if function not in _FUNCTIONS or closing_parenthesis(span.tokens, end + 2) != len(span) - 1:
+        return None
+    groups, order = _parse_over(span.cut(end + 3, -1))
+    return Ranking(span, _FUNCTIONS[function], groups, order)
+
+
+def _parse_over(span: Span) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """The expressions of PARTITION BY and of ORDER BY."""
+    reader = TokenReader(span, "over")
+    groups: tuple[Span, ...] = ()
+    if reader.accept("partition", "by"):
+        groups = tuple(split_at_commas(reader.expression(_is_order_by)))
+    reader.expect("order", "by", hint=_FORM)
+    order = reader.expression(_is_frame)
+    if not reader.at_end:
+        raise reader.refusal("a rank is among all rows of its group: leave out what follows ORDER BY", _FORM)
+    return groups, tuple(split_at_commas(order))
+
+
+def _is_order_by(span: Span, number: int) -> bool:
+    return span.keywords[number : number + 2] == ("order", "by")
+
+
+def _is_frame(span: Span, number: int) -> bool:
+    return number > 0 and span.keywords[number] in ("rows", "range", "groups")
+
+
+# -- the ranking of a SELECT ------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class Resolved:
-    """A ranking over the columns of rows: `computed` are columns that must be made first."""
+class SelectRanking:
+    """The ranking of a SELECT.
+
+    `name` is its alias and `in_list` whether it is in the SELECT list. `count` is how many ranks QUALIFY keeps, None if
+    it says nothing; `conditions` are its other conditions.
+    """
+
+    ranking: Ranking
+    name: str | None
+    in_list: bool
+    count: int | None
+    conditions: tuple[Span, ...]
+
+
+def find_ranking(select: Select) -> SelectRanking | None:
+    """The one ranking that the list and QUALIFY have."""
+    in_list = [(item, found) for item in select.items if (found := as_ranking(item.expression)) is not None]
+    if len(in_list) > 1:
+        raise in_list[1][1].span.refusal(
+            "select", "there is one ranking in a SELECT", "rank again in a query around it"
+        )
+    item, ranking = in_list[0] if in_list else (None, None)
+    if item is not None and item.alias is None:
+        raise item.expression.refusal("select", "a rank needs a name", f"{item.expression} AS position")
+    name = None if item is None else item.alias
+    if select.qualify is None:
+        return None if ranking is None else SelectRanking(ranking, name, True, None, ())
+    bound = find_rank_bound(conjuncts(select.qualify), name)
+    chosen = None if bound is None else bound.ranking or ranking
+    if bound is not None and chosen is not None:
+        if ranking is not None and not chosen.is_same(ranking):
+            raise bound.condition.refusal(
+                "qualify", "there is one ranking in a SELECT", "rank again in a query around it"
+            )
+        return SelectRanking(chosen, name, ranking is not None, bound.count, bound.other_conditions)
+    raise select.qualify.refusal(
+        "qualify",
+        f"QUALIFY bounds a rank; found '{select.qualify}'",
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) <= n",
+    )
+
+
+# -- over the columns of rows -----------------------------------------------------------------------------------------
+
+
+class NameResolver(Protocol):
+    """Says what names mean, in the rows of FROM or after GROUP BY."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def with_aliases(self, aliases: Mapping[str, str]) -> NameResolver: ...
+
+    def resolve(self, span: Span, what: str) -> str: ...
+
+    def resolve_column(self, span: Span, what: str) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class ResolvedRanking:
+    """A ranking over the columns of rows; `computed` are columns that have to be computed first."""
 
     span: Span
     ties: Ties
@@ -47,66 +149,40 @@ class Resolved:
     computed: dict[str, str]
 
     def top(self, rows: Rows, count: int) -> Rows:
-        with self.span.text.at(self.span.at):
+        with self.span.declaring_here():
             if self.computed:
                 rows = rows.with_columns(**self.computed)
             return rows.top(count, by=self.by, per=self.per, ties=self.ties)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A condition that bounds a rank: the ranking, if it stands there itself, the ranks kept, the other conditions."""
-
-    condition: Span
-    ranking: Ranking | None
-    count: int
-    others: tuple[Span, ...]
-
-
-def ranking_in(span: Span) -> Ranking | None:
-    """The ranking that an expression is; None if it is anything else."""
-    span = unwrapped(span)
-    end = closing(span.tokens, 1) if span.keywords[1:2] == ("(",) else None
-    if end is None or span.keywords[end + 1 : end + 2] != ("over",):
-        return None
-    function = span.keywords[0]
-    if function in _OTHERS:
-        hint = "RANK() counts rows that are equal, ROW_NUMBER() tells them apart"
-        raise span.refusal("over", f"{function.upper()}() is not there", hint)
-    if function not in _FUNCTIONS or closing(span.tokens, end + 2) != len(span) - 1:
-        return None
-    groups, order = _over(span.cut(end + 3, -1))
-    return Ranking(span, _FUNCTIONS[function], groups, order)
+def resolve_ranking(
+    found: SelectRanking, names: NameResolver, aliases: Mapping[str, str], scope: Scope
+) -> ResolvedRanking:
+    """The ranking over the columns of the rows. In the SELECT list, columns take precedence over aliases."""
+    if found.in_list:
+        columns = [table.columns for table in scope.tables]
+        aliases = {
+            name: text
+            for name, text in aliases.items()
+            if all(known is not None and name not in known for known in columns)
+        }
+    return _resolve(found.ranking, names.with_aliases(aliases), names.columns)
 
 
-def _over(span: Span) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """What stands behind PARTITION BY and behind ORDER BY."""
-    reader = Reader(span, "over")
-    groups: tuple[Span, ...] = ()
-    if reader.accept("partition", "by"):
-        groups = tuple(parts(reader.until(lambda one, number: one.keywords[number : number + 2] == ("order", "by"))))
-    reader.expect("order", "by", hint=_FORM)
-    order = reader.until(lambda one, number: number > 0 and one.keywords[number] in ("rows", "range", "groups"))
-    if not reader.at_end:
-        raise reader.refusal("a rank is among all rows of its group: leave out what follows ORDER BY", _FORM)
-    return groups, tuple(parts(order))
-
-
-def resolved(ranking: Ranking, names: Resolves, taken: tuple[str, ...]) -> Resolved:
-    """The ranking over the columns of rows."""
+def _resolve(ranking: Ranking, names: NameResolver, taken: tuple[str, ...]) -> ResolvedRanking:
     per: list[str] = []
     computed: dict[str, str] = {}
     for group in ranking.groups:
-        name = names.column(group, "partition by")
+        name = names.resolve_column(group, "partition by")
         if name is None:
             name = unused_name("group", (*taken, *computed))
-            computed[name] = names.text(group, "partition by")
+            computed[name] = names.resolve(group, "partition by")
         per.append(name)
-    by = ", ".join(_order(one, names) for one in ranking.order)
-    return Resolved(ranking.span, ranking.ties, tuple(per), by, computed)
+    by = ", ".join(_resolve_order(span, names) for span in ranking.order)
+    return ResolvedRanking(ranking.span, ranking.ties, tuple(per), by, computed)
 
 
-def _order(span: Span, names: Resolves) -> str:
+def _resolve_order(span: Span, names: NameResolver) -> str:
     """An element of ORDER BY as `top` reads it."""
     words = span.keywords
     nulls = words[-1] if words[-2:-1] == ("nulls",) else None
@@ -121,55 +197,74 @@ def _order(span: Span, names: Resolves) -> str:
             f"nulls are the smallest values; found '{span}'",
             "leave NULLS FIRST and NULLS LAST out, or order by coalesce(...)",
         )
-    text = names.text(expression, "order by")
+    text = names.resolve(expression, "order by")
     return f"{text} desc" if direction == "desc" else text
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def bound_in(conditions: Sequence[Span], name: str | None) -> Bound | None:
-    """The condition that bounds a rank, where `name` is the one under which it can be compared; None if none does."""
-    compared = [(condition, one) for condition in conditions if (one := _compared(condition, name)) is not None]
-    for condition, (ranking, sign, number) in compared:
-        if sign in ("<", "<=") or number.keywords == ("1",):
-            others = tuple(one for one in conditions if one is not condition)
-            return Bound(condition, ranking, _count(condition, sign, number), others)
-    for condition, (_, sign, number) in compared:
-        _count(condition, sign, number)
+@dataclass(frozen=True)
+class RankBound:
+    """A condition that bounds a rank: the ranking, if the condition contains it, and how many ranks are kept."""
+
+    condition: Span
+    ranking: Ranking | None
+    count: int
+    other_conditions: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class _ComparedRank:
+    """`condition` compares a rank, by its name or by the ranking itself, with a number."""
+
+    condition: Span
+    ranking: Ranking | None
+    sign: str
+    number: Span
+
+    def kept_ranks(self) -> int:
+        """How many ranks the comparison keeps. It must keep the first ones, and nothing else."""
+        if len(self.number) != 1 or not self.number.keywords[0].isdigit():
+            raise self.condition.refusal(
+                "rank", f"a rank is compared with a whole number; found '{self.condition}'", "<= 10"
+            )
+        value = int(self.number.keywords[0])
+        is_first = self.sign in ("=", "==") and value == 1
+        count = {"<=": value, "<": value - 1}.get(self.sign, 1 if is_first else 0)
+        if count < 1:
+            raise self.condition.refusal(
+                "rank",
+                f"the first ranks are kept; found '{self.condition}'",
+                "write <= n, < n or = 1, and the rest behind it",
+            )
+        return count
+
+
+def find_rank_bound(conditions: Sequence[Span], name: str | None) -> RankBound | None:
+    """The condition that bounds a rank; None if none does. `name` is the alias by which it may be compared."""
+    found = [compared for condition in conditions if (compared := _as_compared_rank(condition, name)) is not None]
+    for compared in found:
+        if compared.sign in ("<", "<=") or compared.number.keywords == ("1",):
+            rest = tuple(condition for condition in conditions if condition is not compared.condition)
+            return RankBound(compared.condition, compared.ranking, compared.kept_ranks(), rest)
+    for compared in found:
+        compared.kept_ranks()  # refuses what is not a bound
     return None
 
 
-def _compared(condition: Span, name: str | None) -> tuple[Ranking | None, str, Span] | None:
-    """What a rank is compared with, if that is what the condition does: the ranking, if it stands there itself."""
-    one = comparison(condition)
-    if one is None or one.sign == "<=>":
+def _as_compared_rank(condition: Span, name: str | None) -> _ComparedRank | None:
+    comparison = as_comparison(condition)
+    if comparison is None or comparison.sign == "<=>":
         return None
-    for side, sign, other in ((one.left, one.sign, one.right), (one.right, _MIRRORED[one.sign], one.left)):
-        ranking = ranking_in(side)
-        if ranking is not None or _is_rank(side, name):
-            return ranking, sign, unwrapped(other)
+    for compared in (comparison, comparison.mirrored):
+        ranking = as_ranking(compared.left)
+        if ranking is not None or _is_rank_name(compared.left, name):
+            return _ComparedRank(condition, ranking, compared.sign, without_parentheses(compared.right))
     return None
 
 
-def _is_rank(span: Span, name: str | None) -> bool:
+def _is_rank_name(span: Span, name: str | None) -> bool:
     names = [token for token in span.tokens if is_name(token)]
     plain = len(span) == 1 or (len(span) == 3 and span.keywords[1] == ".")
     return name is not None and plain and bool(names) and name_of(names[-1]) == name
-
-
-def _count(condition: Span, sign: str, number: Span) -> int:
-    """How many ranks a comparison keeps."""
-    if len(number) != 1 or not number.keywords[0].isdigit():
-        raise condition.refusal("rank", f"a rank is compared with a whole number; found '{condition}'", "<= 10")
-    value = int(number.keywords[0])
-    count = {"<=": value, "<": value - 1}.get(sign, 1 if sign in ("=", "==") and value == 1 else 0)
-    if count < 1:
-        raise condition.refusal(
-            "rank", f"the first ranks are kept; found '{condition}'", "write <= n, < n or = 1, and the rest behind it"
-        )
-    return count
-
-
-def same_ranking(one: Ranking, other: Ranking) -> bool:
-    return meaning(one.span.tokens) == meaning(other.span.tokens)

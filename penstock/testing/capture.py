@@ -1,22 +1,21 @@
-"""For tests of sources and of what is written: a source whose events a test lists, and a log in memory to write to.
+"""For tests of what captures: a source whose events a test lists.
 
-Crashes are items of the input: an exception in the list is raised when it is reached, once.
+Crashes are items of the input: an exception in the list is raised once, when it is reached.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
-from penstock.contracts import Captured, Position, SourceTable, TopicRows
-from penstock.errors import DeclarationError, FencedError
+from penstock.contracts import Captured, Position, SourceTable
+from penstock.errors import DeclarationError
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of a table. `more`: the next event belongs to the same transaction, so nobody may stop between them."""
+    """A row of a table. `more`: the next event belongs to the same transaction, so no position lies between them."""
 
     table: str
     row: Mapping[str, object]
@@ -25,13 +24,13 @@ class Event:
 
 
 class Pause:
-    """In the list of a `MemorySource`: nothing comes for a moment, and the source gives a heartbeat."""
+    """In the list of a `MemorySource`: nothing arrives for a moment, and the source gives a heartbeat."""
 
 
 class MemorySource:
-    """Gives the events of a list, at most `item_rows` of one table in an item. Its position is an index in the list.
+    """Gives the events of a list, at most `item_rows` of one table per item. Its position is an index in the list.
 
-    `on_durable` is called with each position of which the source knows that it is durable.
+    `on_durable` is called with each position that the source knows to be durable.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class MemorySource:
         return Captured(events[0].table, [event.row for event in events], marks if any(marks) else None, position)
 
     def _rows_of_item(self, start: int) -> int:
-        """How many events of one table follow each other, at most as many as an item has."""
+        """How many events of one table follow each other, up to the size of an item."""
         events = self.events[start : start + self._item_rows]
         tables = [event.table if isinstance(event, Event) else "" for event in events]
         return next((count for count, table in enumerate(tables) if table != tables[0]), len(tables))
 
     def _is_open(self, end: int) -> bool:
-        """Whether a transaction goes across this index."""
+        """Whether this index is inside a transaction."""
         before = (event for event in reversed(self.events[:end]) if isinstance(event, Event))
         return any(event.more for event in islice(before, 1))
 
@@ -99,66 +98,13 @@ class MemorySource:
 
 
 class ConfirmedMemorySource(MemorySource):
-    """The same, for a source that is told what is durable: items of it may be written together."""
+    """A `MemorySource` that `Confirms`: several of its items may be written together."""
 
     def read(self, after: Position | None) -> Iterator[Captured]:
         return self._items(after)
 
     def confirm(self, position: Position) -> None:
         self._on_durable(position)
-
-
-@dataclass(slots=True)
-class MemoryLog:
-    """What writers have written: rows by topic with their delete marks, and each writer's token and position."""
-
-    topics: dict[str, list[tuple[Mapping[str, object], bool]]] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    positions: dict[str, str] = field(default_factory=dict)
-
-    def writer(self, name: str) -> MemoryWriter:
-        self.tokens[name] = self.tokens.get(name, 0) + 1
-        return MemoryWriter(self, name, self.tokens[name])
-
-
-@dataclass(slots=True)
-class MemoryWriter:
-    """Made by `MemoryLog.writer`; implements `contracts.Writer`."""
-
-    log: MemoryLog
-    name: str
-    token: int
-
-    @property
-    def position(self) -> Position | None:
-        stored = self.log.positions.get(self.name)
-        if stored is None:
-            return None
-        position: Position = json.loads(stored)
-        return position
-
-    def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
-        if self.log.tokens[self.name] != self.token:
-            raise FencedError(f"writer '{self.name}': token {self.token} was replaced")
-        text = json.dumps(position, sort_keys=True)
-        if text == "null":
-            raise DeclarationError(f"writer '{self.name}': a position is a JSON value; found None")
-        if self.log.positions.get(self.name) == text:
-            return False
-        stored = [(part.topic, row) for part in rows for row in _marked_rows(part)]
-        for topic, row in stored:
-            self.log.topics.setdefault(topic, []).append(row)
-        self.log.positions[self.name] = text
-        return True
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _marked_rows(part: TopicRows) -> list[tuple[Mapping[str, object], bool]]:
-    rows = part.rows if isinstance(part.rows, Sequence) else part.rows.to_pylist()
-    marks = [False] * len(rows) if part.deleted is None else [str(mark).lower() == "true" for mark in part.deleted]
-    return list(zip(rows, marks, strict=True))
 
 
 def _index(position: Position) -> int:

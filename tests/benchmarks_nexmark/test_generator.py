@@ -31,7 +31,7 @@ from benchmarks.nexmark.generator import (
 )
 from benchmarks.nexmark.oracle import TABLES
 from penstock.log import Log
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 EVENTS = 120_000
 Tables = tuple[pa.Table, pa.Table, pa.Table]

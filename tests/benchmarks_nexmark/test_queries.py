@@ -12,7 +12,7 @@ from benchmarks.nexmark.oracle import QUERIES, TABLES, answer, load
 from penstock import App
 from penstock.app import load_app
 from penstock.flow.plan import AsOfJoin, Changelog, Join, Topic, nodes
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 NEXMARK = Path(generator.__file__).parent
 

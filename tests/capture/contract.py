@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.capture.gather import mark_list
 from penstock.contracts import Captured, Position, Source
 
 ROWS = 12
@@ -16,14 +17,14 @@ Pair = tuple[dict[str, Any], bool]
 
 
 def pairs(item: Captured) -> list[Pair]:
-    """Rows and delete marks of an item."""
+    """The rows of an item with their delete marks."""
     rows = list(item.rows) if isinstance(item.rows, Sequence) else item.rows.to_pylist()
-    marks = [False] * len(rows) if item.deleted is None else [str(mark).lower() == "true" for mark in item.deleted]
+    marks = [False] * len(rows) if item.deleted is None else mark_list(item.deleted)
     return [(dict(row), mark) for row, mark in zip(rows, marks, strict=True)]
 
 
 class SourceContract(ABC):
-    """A subclass opens a source that has twelve rows, with columns `id` from 1 on, and then ends."""
+    """A subclass opens a source that gives twelve rows, with `id` from 1 up, and then ends."""
 
     @abstractmethod
     def open(self) -> Source: ...
@@ -64,7 +65,7 @@ class SourceContract(ABC):
         assert last is not None
         assert self.ids(last) == []
 
-    def test_reading_may_be_given_up_and_begun_again_where_it_was(self) -> None:
+    def test_reading_may_be_abandoned_and_resumed_from_its_position(self) -> None:
         source = self.open()
         items = source.read(None)
         taken = [next(items)]
@@ -76,7 +77,7 @@ class SourceContract(ABC):
         assert [row["id"] for item in taken for row, _ in pairs(item)] == list(range(1, ROWS + 1))
         source.close()
 
-    def test_closing_in_the_middle_and_twice_is_no_mistake(self) -> None:
+    def test_closing_in_the_middle_and_twice_is_allowed(self) -> None:
         source = self.open()
         next(source.read(None))
         source.close()

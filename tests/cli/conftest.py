@@ -1,8 +1,9 @@
-"""What tests of commands use: the commands in this process, and the program in one of its own."""
+"""Fixtures for tests of commands: commands run in this process, and the program in a process of its own."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ PROGRAM = [sys.executable, "-c", f"{START}; from penstock.cli import main; main(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the log is, for every command of the test."""
+    """The folder of the log, for every command of the test."""
     monkeypatch.setenv("PENSTOCK_LOG", str(tmp_path / "log"))
     monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
     return tmp_path / "log"
@@ -37,7 +38,7 @@ def run(folder: Path) -> Callable[..., Result]:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the program in a process of its own; what still runs at the end of the test is killed."""
+    """Starts the program in a process of its own, which is killed at the end of the test if it still runs."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*args: str, **options: Any) -> subprocess.Popen[str]:
@@ -50,6 +51,17 @@ def start(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undoes what a command changes in its process, for commands that run in the process of the tests."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every command has in common: how errors are told, and how output ends."""
+"""What every command has in common: how errors are printed, and how output ends."""
 
 from __future__ import annotations
 

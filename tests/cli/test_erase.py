@@ -21,7 +21,7 @@ def test_the_rows_of_a_key_are_gone_and_their_bytes_too(run: Callable[..., Resul
     assert not any(b"secret of ann" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_key_without_rows_is_told_as_such(run: Callable[..., Result], log: Log) -> None:
+def test_a_key_without_rows_is_reported_as_such(run: Callable[..., Result], log: Log) -> None:
     topic = log.create_topic("t", "email string", key="email")
     topic.append({"email": "ann"})
     result = run("erase", "t", "--key", "bob", "--yes")

@@ -35,10 +35,10 @@ def test_the_graph_and_its_state_are_shown(run: Callable[..., Result], shop: Pat
     assert "view revenue  <- 2" in shown.stdout
 
 
-def test_the_same_is_there_as_json(run: Callable[..., Result], shop: Path) -> None:
-    told = json.loads(run("explain", str(shop), "--json").stdout)
-    assert [node["kind"] for node in told["nodes"]] == ["topic", "window"]
-    assert told["views"][0]["name"] == "revenue"
+def test_the_same_is_available_as_json(run: Callable[..., Result], shop: Path) -> None:
+    document = json.loads(run("explain", str(shop), "--json").stdout)
+    assert [node["kind"] for node in document["nodes"]] == ["topic", "window"]
+    assert document["views"][0]["name"] == "revenue"
 
 
 def test_one_of_several_apps_is_chosen(run: Callable[..., Result], shop: Path) -> None:
@@ -49,7 +49,7 @@ def test_one_of_several_apps_is_chosen(run: Callable[..., Result], shop: Path) -
     assert run("explain", str(shop), "--app", "other").stdout == "app other\n\nno views\n"
 
 
-def test_a_mistake_is_told_with_the_users_line_and_no_stack(run: Callable[..., Result], shop: Path) -> None:
+def test_an_error_is_reported_with_the_users_line_and_no_traceback(run: Callable[..., Result], shop: Path) -> None:
     shop.write_text(SHOP.replace("sum(amount)", "summ(amount)"))
     refused = run("explain", str(shop))
     assert refused.exit_code == 1
@@ -77,18 +77,18 @@ def test_a_file_of_sql_is_shown_as_the_same_app_in_python(
     shown = run("explain", "shop.sql")
     assert shown.exit_code == 0, shown.stderr
     in_python = run("explain", "shop.py").stdout
-    assert without_places(shown.stdout) == without_places(in_python)
+    assert without_locations(shown.stdout) == without_locations(in_python)
     assert "declared shop.sql:7" in shown.stdout
     assert "view revenue  <- 2    (shop.sql:4)" in shown.stdout
-    told = json.loads(run("explain", "shop.sql", "--json").stdout)
-    assert [node["kind"] for node in told["nodes"]] == ["topic", "window"]
+    document = json.loads(run("explain", "shop.sql", "--json").stdout)
+    assert [node["kind"] for node in document["nodes"]] == ["topic", "window"]
 
 
-def without_places(shown: str) -> list[str]:
+def without_locations(shown: str) -> list[str]:
     return [line.partition("    (")[0] for line in shown.splitlines() if not line.strip().startswith("declared")]
 
 
-def test_a_mistake_in_sql_is_told_with_its_line(
+def test_an_error_in_sql_is_reported_with_its_line(
     run: Callable[..., Result], shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(shop.parent)

@@ -1,4 +1,4 @@
-"""Ctrl-C, held back while something is stored."""
+"""Deferring Ctrl-C while something is stored."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 
 import pytest
 
-from penstock.cli.interrupt import uninterrupted
+from penstock.cli.interrupt import defer_interrupt
 
 
 def press_ctrl_c(times: int, done: list[str]) -> None:
-    with uninterrupted():
+    with defer_interrupt():
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
         done.append("the block")

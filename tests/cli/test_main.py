@@ -30,7 +30,7 @@ COMMANDS = [
     "stats",
 ]
 
-# What the program loads to answer, told as the names of top-level modules.
+# Prints the top-level modules that the program has loaded when it ends.
 SHOW_WHAT_HELP_LOADS = """
 import sys
 sys.argv = ["penstock", *{args!r}]

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import Result
 
-from penstock.cli.options import usage
+from penstock.cli.options import option_parser
 from penstock.units import parse_size
 
 
@@ -27,4 +27,4 @@ def test_the_log_is_where_the_option_says_else_the_environment_else_here(
 
 def test_a_value_that_cannot_be_read_is_a_mistake_in_usage() -> None:
     with pytest.raises(typer.BadParameter, match="'1 XB' is not a size; write a number and a unit"):
-        usage(parse_size)("1 XB")
+        option_parser(parse_size)("1 XB")

@@ -7,16 +7,16 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.cli.output import counted, instant, plain, print_table, shown
+from penstock.cli.output import count_text, instant_text, json_value, print_table, value_text
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 
 def test_times_are_iso_8601_in_utc_with_a_z() -> None:
-    assert instant(NOON) == "2026-01-31T12:00:00Z"
-    assert instant(NOON.astimezone(dt.timezone(dt.timedelta(hours=5)))) == "2026-01-31T12:00:00Z"
-    assert instant(2**62) == "148108-07-06T14:00:27.387904Z"
-    assert instant(1_500_000) == "1970-01-01T00:00:01.500000Z"
+    assert instant_text(NOON) == "2026-01-31T12:00:00Z"
+    assert instant_text(NOON.astimezone(dt.timezone(dt.timedelta(hours=5)))) == "2026-01-31T12:00:00Z"
+    assert instant_text(2**62) == "148108-07-06T14:00:27.387904Z"
+    assert instant_text(1_500_000) == "1970-01-01T00:00:01.500000Z"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_times_are_iso_8601_in_utc_with_a_z() -> None:
     ],
 )
 def test_json_has_text_for_what_it_has_no_form_for(value: object, expected: object) -> None:
-    assert plain(value) == expected
+    assert json_value(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_json_has_text_for_what_it_has_no_form_for(value: object, expected: obje
     ],
 )
 def test_a_value_on_a_line_is_quoted_only_where_it_would_be_misread(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert value_text(value) == text
 
 
 def test_a_table_into_a_file_is_never_cut_and_has_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,4 +67,4 @@ def test_a_table_into_a_file_is_never_cut_and_has_no_markup(capsys: pytest.Captu
 
 
 def test_one_row_two_rows() -> None:
-    assert [counted(number, "row") for number in (0, 1, 2, 10_000)] == ["0 rows", "1 row", "2 rows", "10,000 rows"]
+    assert [count_text(number, "row") for number in (0, 1, 2, 10_000)] == ["0 rows", "1 row", "2 rows", "10,000 rows"]

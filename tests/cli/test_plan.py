@@ -84,15 +84,15 @@ def test_a_file_of_sql_is_planned_as_one_in_python(run: Callable[..., Result], f
     assert not folder.exists()
 
 
-def test_what_becomes_of_each_view_is_told_and_nothing_is_done(
+def test_what_becomes_of_each_view_is_reported_and_nothing_is_done(
     run: Callable[..., Result], declare: Callable[..., Path], start: Callable[..., None], folder: Path
 ) -> None:
     start(declare(COUNTS, IDS), 0)
     append(folder, 25)
     start(declare(COUNTS, IDS))
     assert run("plan", str(declare(COUNTS, IDS))).stdout == "kept as they are: counts, ids\n"
-    told = json.loads(run("plan", str(declare(CHANGED)), "--json").stdout)
-    assert told == {
+    document = json.loads(run("plan", str(declare(CHANGED)), "--json").stdout)
+    assert document == {
         "app": "shop",
         "first_start": False,
         "kept": [],
@@ -117,7 +117,7 @@ def test_what_becomes_of_each_view_is_told_and_nothing_is_done(
     assert run("plan", str(declare(COUNTS, IDS))).stdout == "kept as they are: counts, ids\n"
 
 
-def test_what_would_be_refused_is_told(
+def test_a_program_that_would_be_refused_is_reported(
     run: Callable[..., Result], declare: Callable[..., Path], start: Callable[..., None], folder: Path
 ) -> None:
     settings = TopicSettings(key=("id",), segment_bytes=500, retention_bytes=500)
@@ -131,12 +131,12 @@ def test_what_would_be_refused_is_told(
     assert shown.exit_code == 1
     assert shown.stdout == "changed, built again beside the old ones: counts\n"
     assert "error: app 'shop': views are to be built again, but topic 'orders' no longer has the rows" in shown.stderr
-    told = run("plan", str(declare(CHANGED)), "--json")
-    assert "no longer has the rows" in json.loads(told.stdout)["refused"]
+    result = run("plan", str(declare(CHANGED)), "--json")
+    assert "no longer has the rows" in json.loads(result.stdout)["refused"]
     assert run("plan", str(declare(COUNTS))).exit_code == 0
 
 
-def test_a_topic_that_is_other_than_declared_is_told(
+def test_a_topic_that_differs_from_its_declaration_is_reported(
     run: Callable[..., Result], declare: Callable[..., Path], log: Log
 ) -> None:
     log.create_topic("orders", "id string, country string", key="id")

@@ -88,7 +88,7 @@ def test_a_bad_line_stops_the_work_and_everything_before_it_is_stored(
         ("17", "topic 't': line 2 is not a JSON object; found a number"),
     ],
 )
-def test_whatever_is_wrong_with_a_line_is_told_with_its_number(
+def test_whatever_is_wrong_with_a_line_is_reported_with_its_number(
     run: Callable[..., Result], topic: str, line: str, message: str
 ) -> None:
     result = run("produce", topic, stdin=lines_of(range(1)) + line)
@@ -108,7 +108,7 @@ def test_bad_lines_can_be_skipped_and_are_counted(run: Callable[..., Result], lo
     assert stored_ids(log) == list(range(6))
 
 
-def test_bad_lines_can_be_kept_in_a_file_that_can_be_mended_and_sent(
+def test_bad_lines_can_be_written_to_a_file_that_can_be_corrected_and_sent(
     run: Callable[..., Result], log: Log, topic: str, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.csv"
@@ -124,10 +124,10 @@ def test_deleting_needs_only_the_keys(run: Callable[..., Result], log: Log, topi
     run("produce", topic, stdin=lines_of(range(2)))
     assert run("produce", topic, "--delete", "--format", "csv", stdin="id\n1\n").exit_code == 0
     shown = [json.loads(line) for line in run("tail", topic, "--json", "--key", "1").stdout.splitlines()]
-    assert [one["deleted"] for one in shown] == [False, True]
+    assert [row["deleted"] for row in shown] == [False, True]
 
 
-def test_the_result_as_json_tells_also_of_work_that_was_cut_short(run: Callable[..., Result], topic: str) -> None:
+def test_the_result_as_json_also_reports_work_that_was_cut_short(run: Callable[..., Result], topic: str) -> None:
     whole = run("produce", topic, "--json", stdin=lines_of(range(2)))
     assert json.loads(whole.stdout) == {
         "topic": "t",
@@ -150,15 +150,15 @@ def test_a_named_producer_stores_nothing_twice(run: Callable[..., Result], log: 
     assert stored_ids(log) == list(range(5))
 
 
-def test_another_input_under_the_same_name_is_passed_over_with_a_hint(run: Callable[..., Result], topic: str) -> None:
+def test_another_input_under_the_same_name_is_skipped_with_a_hint(run: Callable[..., Result], topic: str) -> None:
     run("produce", topic, "--producer", "import", stdin=lines_of(range(4)))
-    other = run("produce", topic, "--producer", "import", stdin=lines_of(range(8, 9)))
-    assert other.exit_code == 0
-    assert other.stdout == "stored 0 rows in 't'; 1 passed over: producer 'import' had come to record 4 before\n"
-    assert other.stderr == "hint: use another name for another input\n"
+    second = run("produce", topic, "--producer", "import", stdin=lines_of(range(8, 9)))
+    assert second.exit_code == 0
+    assert second.stdout == "stored 0 rows in 't'; 1 passed over: producer 'import' had come to record 4 before\n"
+    assert second.stderr == "hint: use another name for another input\n"
 
 
-def test_a_file_whose_bad_line_was_mended_is_finished_by_the_same_command(
+def test_a_file_whose_bad_line_was_corrected_is_finished_by_the_same_command(
     run: Callable[..., Result], log: Log, topic: str
 ) -> None:
     args = ("produce", topic, "--producer", "import")
@@ -184,7 +184,7 @@ def test_a_producer_that_was_killed_is_finished_by_the_same_command(
     assert stored_ids(log) == list(range(20_000))
 
 
-def test_lines_are_stored_as_they_come_and_ctrl_c_tells_how_many(start: Start, log: Log, topic: str) -> None:
+def test_lines_are_stored_as_they_come_and_ctrl_c_reports_how_many(start: Start, log: Log, topic: str) -> None:
     process = start("produce", topic)
     assert process.stdin is not None
     reader = log.topic(topic).reader()

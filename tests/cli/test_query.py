@@ -8,27 +8,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-from typer import Typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from penstock.cli.query import query
-from penstock.cli.views import views
 from penstock.paths import app_directory
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 ROWS = [
     {"start": datetime(2026, 1, 31, 12, tzinfo=UTC), "country": "DE", "total": Decimal("12.50"), "n": 12},
     {"start": datetime(2026, 1, 31, 12, tzinfo=UTC), "country": "two\nlines", "total": None, "n": 3},
 ]
-
-
-@pytest.fixture
-def run(folder: Path) -> Callable[..., Result]:
-    app = Typer()
-    app.command("query")(query)
-    app.command("views")(views)
-    return lambda *args: CliRunner().invoke(app, list(args))
 
 
 def fill(folder: Path, app: str = "shop", copies: int = 1) -> None:
@@ -90,7 +78,7 @@ def test_an_app_must_be_named_where_there_are_several(run: Callable[..., Result]
     assert json.loads(run("query", "select 1 as one", "--app", "bank", "--json").stdout)["app"] == "bank"
 
 
-def test_mistakes_are_told_in_two_lines(run: Callable[..., Result], folder: Path) -> None:
+def test_an_error_is_two_lines(run: Callable[..., Result], folder: Path) -> None:
     fill(folder)
     result = run("query", "select * from revenu")
     assert result.exit_code == 1
@@ -105,7 +93,7 @@ def test_json_and_csv_exclude_each_other(run: Callable[..., Result], folder: Pat
     assert run("query", "select 1", "--json", "--csv").exit_code == 2
 
 
-def test_without_views_that_is_said(run: Callable[..., Result], folder: Path) -> None:
+def test_without_views_the_error_says_so(run: Callable[..., Result], folder: Path) -> None:
     result = run("query", "select 1")
     assert result.exit_code == 1
     assert "no app has run on this log" in result.stderr

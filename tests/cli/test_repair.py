@@ -11,11 +11,11 @@ from typer.testing import Result
 Run = Callable[..., Result]
 
 
-def test_a_sound_catalogue_is_told_as_such(run: Run, orders: str) -> None:
+def test_an_intact_catalogue_is_reported_as_such(run: Run, orders: str) -> None:
     assert run("repair").stdout == "the catalogue is as it was written\n"
 
 
-def test_it_shows_the_plan_and_does_it_when_told_to(run: Run, orders: str, folder: Path) -> None:
+def test_it_shows_the_plan_and_executes_it_on_request(run: Run, orders: str, folder: Path) -> None:
     (folder / "catalog.db").unlink()
     refused = run("topic", "list")
     assert refused.exit_code == 1

@@ -1,13 +1,10 @@
-"""`penstock run`, in this process and with its session of Spark; processes of its own are in tests/faults."""
+"""`penstock run` in the process and Spark session of the tests; tests/faults runs it in processes of its own."""
 
 from __future__ import annotations
 
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import Result
@@ -15,8 +12,7 @@ from typer.testing import Result
 from penstock import Log
 from penstock.derive.views import query
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+pytestmark = pytest.mark.usefixtures("spark", "restored_process")
 
 SHOP = """
 from penstock import App, AppSettings, tumbling
@@ -25,17 +21,6 @@ app = App("shop", settings=AppSettings(state_partitions=2, max_rows=10))
 orders = app.topic("orders", schema="id long, country string, placed_at timestamp", time="placed_at")
 app.view("counts", orders.group_by("country").agg(n="count(*)"))
 """
-
-
-@pytest.fixture(autouse=True)
-def _as_before(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands run in a process of their own, and leave it as they like."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -72,7 +57,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
     append(folder, 12)
     shown = run("run", str(shop), "--once", "--json", "--log", str(folder))
     documents = [json.loads(line) for line in shown.stdout.splitlines()]
-    assert [(one["epoch"], one["rows"], one["lag"], one["building"]) for one in documents] == [
+    assert [(document["epoch"], document["rows"], document["lag"], document["building"]) for document in documents] == [
         (1, 10, 2, False),
         (2, 2, 0, False),
     ]
@@ -80,7 +65,10 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
     assert documents[1]["targets"]["side topics"]["rows"] == 0
     rebuilt = run("run", str(shop), "--once", "--json", "--rebuild", "--log", str(folder))
     documents = [json.loads(line) for line in rebuilt.stdout.splitlines()]
-    assert [(one["epoch"], one["rows"], one["building"]) for one in documents] == [(3, 10, True), (4, 2, False)]
+    assert [(document["epoch"], document["rows"], document["building"]) for document in documents] == [
+        (3, 10, True),
+        (4, 2, False),
+    ]
     assert counts(folder) == 12
 
 
@@ -99,7 +87,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
         ('app.view("v", orders.map(lambda rows: 3, schema="id long"))', "shop.py:6: map: the function must return"),
     ],
 )
-def test_what_only_spark_can_find_wrong_is_told_with_the_line_before_anything_is_made(
+def test_an_error_that_only_spark_finds_is_reported_with_the_line_before_anything_is_created(
     run: Callable[..., Result], shop: Path, folder: Path, program: str, message: str
 ) -> None:
     shop.write_text(SHOP[: SHOP.index('app.view("counts"')] + program)
@@ -112,7 +100,7 @@ def test_what_only_spark_can_find_wrong_is_told_with_the_line_before_anything_is
         assert log.topics() == []
 
 
-def test_the_disk_being_full_is_waited_for(
+def test_it_waits_while_the_disk_is_full(
     run: Callable[..., Result], shop: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.engine.epoch import Instance
@@ -120,14 +108,14 @@ def test_the_disk_being_full_is_waited_for(
 
     step, failures = Instance.step, ["disk full", "disk full"]
 
-    def sometimes(self: Instance) -> object:
+    def step_or_fail(self: Instance) -> object:
         if failures:
             raise UnavailableError(failures.pop(), hint="make space")
         return step(self)
 
     run("run", str(shop), "--once", "--log", str(folder))
     append(folder, 5)
-    monkeypatch.setattr(Instance, "step", sometimes)
+    monkeypatch.setattr(Instance, "step", step_or_fail)
     monkeypatch.setattr("penstock.engine.loop.TRY_AGAIN_SECONDS", 0.0)
     shown = run("run", str(shop), "--once", "--log", str(folder))
     assert shown.exit_code == 0

@@ -20,10 +20,10 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def topic(log: Log) -> str:
     """30 rows, one append each, in turn in two partitions."""
-    made = log.create_topic("t", "id bigint, name string", partitions=2)
+    created = log.create_topic("t", "id bigint, name string", partitions=2)
     for number in range(30):
-        made.append({"id": number, "name": f"n{number}"})
-    return made.name
+        created.append({"id": number, "name": f"n{number}"})
+    return created.name
 
 
 def ids(result: Result) -> list[int]:
@@ -38,7 +38,7 @@ def test_the_last_ten_rows_are_shown_in_the_order_in_which_they_came(run: Callab
     assert ids(run("tail", topic, "--json", "-n", "1000")) == list(range(30))
 
 
-def test_a_line_has_the_place_the_time_and_the_columns(run: Callable[..., Result], topic: str) -> None:
+def test_a_line_has_the_position_the_time_and_the_columns(run: Callable[..., Result], topic: str) -> None:
     (line,) = run("tail", topic, "-n", "1").stdout.splitlines()
     assert re.fullmatch(r"1:14  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z  id=29 name=n29", line)
 
@@ -113,8 +113,8 @@ def test_following_shows_what_another_process_appends_and_ends_with_ctrl_c(
         assert writing.returncode == 0
         assert following.stdout.readline().endswith(f"id={number}\n")
     following.send_signal(signal.SIGINT)
-    rest, errors = following.communicate(timeout=60)
-    assert (following.returncode, rest, errors) == (0, "", "")
+    output, errors = following.communicate(timeout=60)
+    assert (following.returncode, output, errors) == (0, "", "")
 
 
 def test_following_ends_at_the_limit(start: Start, log: Log, topic: str) -> None:
@@ -122,9 +122,9 @@ def test_following_ends_at_the_limit(start: Start, log: Log, topic: str) -> None
     assert following.stdout is not None
     shown = [following.stdout.readline() for _ in range(30)]
     log.topic(topic).append([{"id": number} for number in (30, 31, 32)])
-    rest, _ = following.communicate(timeout=60)
+    remaining, _ = following.communicate(timeout=60)
     assert following.returncode == 0
-    assert [json.loads(line)["row"]["id"] for line in [*shown, *rest.splitlines()]] == list(range(32))
+    assert [json.loads(line)["row"]["id"] for line in [*shown, *remaining.splitlines()]] == list(range(32))
 
 
 def test_an_offset_that_a_partition_does_not_have_is_refused_with_how_to_choose_one(

@@ -8,25 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer import Typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from penstock.cli.query import query
-from penstock.cli.views import views
 from penstock.engine.ledger.records import Account, BackfillRecord, TrackRecord
 from penstock.engine.plan.cut import Cut
 from penstock.paths import app_directory
-from tests.derive.views.writing import START, WrittenApp, WrittenView
+from tests.derive.views.written_app import START, WrittenApp, WrittenView
 
 WATERMARK = 1_769_860_800_000_000  # 2026-01-31 12:00
-
-
-@pytest.fixture
-def run(folder: Path) -> Callable[..., Result]:
-    app = Typer()
-    app.command("query")(query)
-    app.command("views")(views)
-    return lambda *args: CliRunner().invoke(app, list(args))
 
 
 @pytest.fixture
@@ -81,7 +70,7 @@ def test_json_has_the_columns_too(run: Callable[..., Result], three_minutes_ago:
 def test_a_view_that_is_being_rebuilt_says_so(run: Callable[..., Result], folder: Path) -> None:
     written = written_app(folder)
     built = WrittenView("totals", "country string, n bigint", ("country",), "keyed", version="2")
-    written.backfill = BackfillRecord(TrackRecord(Cut(1, START, {}), views={"totals": built.stored}), {})
+    written.backfill = BackfillRecord(TrackRecord(Cut(1, START, {}), views={"totals": built.stored_view}), {})
     written.commit()
     lines = run("views").stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [["seen", "0", "-"], ["totals", "(being", "rebuilt)"]]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from penstock.contracts import Hold, ReadOffset
 from penstock.engine.ledger.garbage import Garbage
 from penstock.engine.ledger.ledger import Ledger, open_ledger
 from penstock.engine.ledger.records import (
@@ -28,7 +29,7 @@ from penstock.engine.plan.cut import Cut, SourceCut
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError
 from penstock.flow.settings import ChangeRetention
-from penstock.log.holds import Hold, Holds, ReadPosition
+from penstock.log.holds import Holds
 from tests.log.simulated import SimulatedDisk
 
 APP = Path("log/apps/shop")
@@ -45,7 +46,7 @@ class SimulatedHolds:
     def __init__(self, disk: SimulatedDisk) -> None:
         self._holds = Holds(disk, APP.parent.parent)
 
-    def hold(self, name: str, ranges: HeldRows, *, read: Sequence[ReadPosition] = (), token: int = 0) -> None:
+    def hold(self, name: str, ranges: HeldRows, *, read: Sequence[ReadOffset] = (), token: int = 0) -> None:
         assert not ranges
         with self._holds.locked():
             self._holds.place(name, [], read=read, token=token)
@@ -233,7 +234,7 @@ def refuse_inconsistent(disk: SimulatedDisk) -> None:
             assert crc32c(disk.read(APP / run.path)) == run.crc
         assert shown_total(disk, needed) == total_of(needed)
         refuse_unregistered(disk, needed)
-    for epoch in ledger.changes_numbers():
+    for epoch in ledger.epochs_with_changes():
         changes = ledger.changes_of(epoch)
         for path in changes.paths() if changes else ():
             assert disk.exists(APP / path)

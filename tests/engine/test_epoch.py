@@ -336,8 +336,8 @@ def test_an_error_of_spark_shows_no_stack_of_java(rig: Rig, monkeypatch: pytest.
     rig.append("events", some_events(10, 5))
     assert rig._instance is not None
     monkeypatch.setattr(rig._instance._app.live.engine, "run", fails)
-    monkeypatch.setattr(rig._instance._app.live.engine, "failing", lambda work: [])
-    monkeypatch.setattr(rig._instance._app.live.engine, "failing_output", lambda work: None)
+    monkeypatch.setattr(rig._instance._app.live.engine, "find_failing_rows", lambda work: [])
+    monkeypatch.setattr(rig._instance._app.live.engine, "find_failing_output", lambda work: None)
     with pytest.raises(PenstockError) as refused:
         rig.step()
     assert refused.value.message == "app 'shop', epoch 2: [SOME_ERROR] Something is wrong."

@@ -55,7 +55,7 @@ def orphans(root: Path) -> Iterator[str]:
 
 
 def _unnamed(root: Path, partition: Path) -> Iterator[str]:
-    from penstock.log.files import Disk
+    from penstock.storage.files import Disk
 
     segments = load_manifest(Disk(), partition).segments
     known = PARTITION_FILES | {name for segment in segments for name in (segment.name, segment.index_name)}

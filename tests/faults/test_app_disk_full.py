@@ -101,8 +101,8 @@ def test_attempts_that_fail_leave_nothing_that_fills_the_disk_further(
         assert rig.run() == 1
         assert len(rig.view("totals")) == 503
         ledger = Ledger(disk / "shop")
-        commits = [ledger.commit_of(epoch) for epoch in ledger.numbers("commit")]
-        changes = [ledger.changes_of(epoch) for epoch in ledger.changes_numbers()]
+        commits = [ledger.commit_of(epoch) for epoch in ledger.epochs_with("commit")]
+        changes = [ledger.changes_of(epoch) for epoch in ledger.epochs_with_changes()]
         named = {path for record in (*commits, *changes) if record is not None for path in record.paths()}
         files = [path for kind in ("state", "views") for path in disk.glob(f"shop/{kind}/*/*/*")]
         assert {str(path.relative_to(disk / "shop")) for path in files} == named

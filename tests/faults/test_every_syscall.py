@@ -162,7 +162,7 @@ def look(parent: Parent, root: str, sight: str) -> None:
             for name in [] if only_read else log.topics():
                 topic = log.topic(name)
                 for number in range(topic.settings.partitions):
-                    topic.writer(number).mark_of(0)  # takes the lock, and with it cuts what was left unfinished
+                    topic.files.writer(number).mark_of(0)  # takes the lock, and with it cuts what was left unfinished
             seen.append(sight_of(log))
             parent.tell("looked", problems=problems_of(log), same=seen[0] == seen[-1])
     Path(sight).write_text(json.dumps(seen[0]))

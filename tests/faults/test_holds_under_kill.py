@@ -52,7 +52,7 @@ def seen(topic: Topic) -> list[object]:
         for batch in topic.batches({0: START}, until={0: END})
         for offset, row in zip(batch.offsets.tolist(), batch.rows.to_pylist(), strict=True)
     ]
-    frames = [list(header.tolist()) for found in topic.headers(0, START, END) for header in found]
+    frames = [list(header.tolist()) for found in topic.files.headers(0, START, END) for header in found]
     return [rows, frames]
 
 

@@ -126,7 +126,7 @@ def tell_everything(parent: Parent, root: str, path: str) -> None:
         for name in log.topics():
             topic = log.topic(name)
             for number in range(topic.settings.partitions):
-                topic.writer(number).mark_of(0)
+                topic.files.writer(number).mark_of(0)
         lines = []
         for name in ("plain", "left", "right"):
             for number, rows in rows_of(log.topic(name)).items():

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import FencedError, PenstockError, UnavailableError
 from penstock.log import Log, TopicSettings, catalog
-from penstock.log.files import DiskLock
+from penstock.storage.files import DiskLock
 from tests.faults import shim
 from tests.faults.looking import problems_of, rows_of
 from tests.faults.processes import DeadError, Message, Nursery, Parent

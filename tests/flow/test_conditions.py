@@ -1,4 +1,4 @@
-"""Conditions as text: where they are taken apart, and how their columns are renamed."""
+"""Conditions as text: how they are split, and how their columns are renamed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.flow.conditions import cannot_fail, conjuncts, renamed
-from penstock.log.schema import parse_schema
+from penstock.flow.conditions import cannot_fail, conjuncts, rename_columns
+from penstock.schema.arrow import parse_schema
 
 
 @pytest.mark.parametrize(
@@ -72,25 +72,25 @@ def test_what_was_joined_by_and_comes_back(parts: list[str], joined_by: str) -> 
 )
 def test_only_columns_are_renamed(text: str, new: str) -> None:
     names = {"a": "x", "b": "b", "date": "`a b`", "order_": "`order`", "day": "night"}
-    assert renamed(text, names) == new
+    assert rename_columns(text, names) == new
 
 
 def test_a_column_without_a_new_name_is_not_renamed() -> None:
-    assert renamed("a = c", {"a": "x"}) is None
+    assert rename_columns("a = c", {"a": "x"}) is None
 
 
 def test_a_new_name_must_not_be_that_of_a_variable() -> None:
-    assert renamed("a = 1 or exists(b, x -> x = a)", {"a": "x", "b": "b"}) is None
+    assert rename_columns("a = 1 or exists(b, x -> x = a)", {"a": "x", "b": "b"}) is None
 
 
 def test_names_can_be_exchanged() -> None:
-    assert renamed("a > b and b > 1", {"a": "b", "b": "a"}) == "b > a and a > 1"
+    assert rename_columns("a > b and b > 1", {"a": "b", "b": "a"}) == "b > a and a > 1"
 
 
 SCHEMA = parse_schema(
     "n bigint, d decimal(10,2), x double, t string, b boolean, at timestamp, day date, tags array<int>"
 )
-TYPES = {one.name: one.type for one in SCHEMA}
+TYPES = {field.name: field.type for field in SCHEMA}
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,10 @@ def test_a_change_in_what_a_function_uses_changes_the_fingerprint() -> None:
 
 
 def test_where_it_was_declared_does_not_matter(orders: Stream) -> None:
-    one = orders.where("amount > 1")
-    other = orders.where("amount > 1")
-    assert one.node.place != other.node.place
-    assert fingerprint(one.node) == fingerprint(other.node)
+    first = orders.where("amount > 1")
+    second = orders.where("amount > 1")
+    assert first.node.location != second.node.location
+    assert fingerprint(first.node) == fingerprint(second.node)
 
 
 def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> None:
@@ -95,7 +95,7 @@ def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> 
         orders.join(prices.latest(), on={"customer_id": "id"}),
         App("other").topic("orders", schema="order_id bigint").where("order_id > 1"),
     ]
-    assert len({fingerprint(one.node) for one in different}) == len(different)
+    assert len({fingerprint(rows.node) for rows in different}) == len(different)
 
 
 def test_a_node_that_many_read_from_is_worked_out_once(orders: Stream) -> None:

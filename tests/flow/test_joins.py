@@ -51,12 +51,12 @@ def test_columns_of_different_names_are_joined_as_pairs_and_both_stay(orders: St
 
 
 def test_several_columns_are_joined_on(orders: Stream, customers: Table) -> None:
-    one = customers.join(orders.drop("quantity"), on={"id": "customer_id", "country": "country"}).node
-    other = customers.rename(customer_id="id").join(orders, on=["customer_id", "country"]).node
-    assert isinstance(one, Join)
-    assert isinstance(other, Join)
-    assert one.on == (JoinKey("id", "customer_id"), JoinKey("country", "country"))
-    assert other.on == (JoinKey("customer_id", "customer_id"), JoinKey("country", "country"))
+    by_pairs = customers.join(orders.drop("quantity"), on={"id": "customer_id", "country": "country"}).node
+    by_names = customers.rename(customer_id="id").join(orders, on=["customer_id", "country"]).node
+    assert isinstance(by_pairs, Join)
+    assert isinstance(by_names, Join)
+    assert by_pairs.on == (JoinKey("id", "customer_id"), JoinKey("country", "country"))
+    assert by_names.on == (JoinKey("customer_id", "customer_id"), JoinKey("country", "country"))
 
 
 def test_two_streams_without_a_bound_become_a_table(orders: Stream, clicks: Stream) -> None:
@@ -142,9 +142,11 @@ def test_a_join_keeps_events_at_least_as_long_as_they_are_corrected(orders: Stre
     again = near.join(clicks.rename(second="url", second_at="clicked_at"), on="order_id", within="1 minute")
     assert isinstance(again.node, TimedJoin)
     assert again.node.keep == 3 * HOUR
-    with pytest.raises(DeclarationError, match="can be corrected for 3 hours, and this join would miss that") as told:
+    with pytest.raises(
+        DeclarationError, match="can be corrected for 3 hours, and this join would miss that"
+    ) as refused:
         near.join(clicks.select("order_id", at="clicked_at"), on="order_id", within="1 minute", keep="1 hour")
-    assert told.value.hint == "keep it as long: keep='3 hours'"
+    assert refused.value.hint == "keep it as long: keep='3 hours'"
 
 
 # -- looking up -------------------------------------------------------------------------------------------------------
@@ -197,8 +199,8 @@ def test_tables_behind_row_by_row_verbs_and_newest_events_have_a_history(orders:
 def test_a_mistake_in_a_join_is_told_with_the_users_line(orders: Stream, clicks: Stream) -> None:
     with pytest.raises(DeclarationError) as refused:
         orders.join(clicks, on={"order_id": "order"})
-    told = r".*test_joins\.py:\d+: join: on the right side: there is no column 'order'; there are order_id, .*"
-    assert re.fullmatch(told, refused.value.message)
+    message = r".*test_joins\.py:\d+: join: on the right side: there is no column 'order'; there are order_id, .*"
+    assert re.fullmatch(message, refused.value.message)
 
 
 @pytest.mark.parametrize(

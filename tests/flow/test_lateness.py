@@ -8,7 +8,7 @@ import pytest
 
 from penstock import App, Stream, Table, tumbling
 from penstock.errors import DeclarationError
-from penstock.flow.lateness import corrected_for, delayed_by
+from penstock.flow.lateness import correction_period, max_delay
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -34,32 +34,32 @@ def test_rows_of_a_join_come_when_their_last_partner_can(
     searches: Stream, clicks: Stream, how: Any, delay: int
 ) -> None:
     near = searches.join(clicks, on="id", within="30 minutes", before="5 minutes", how=how).node
-    assert delayed_by(searches.node) == 0
-    assert delayed_by(near) == delay * MINUTE
-    assert corrected_for(near) == HOUR + 35 * MINUTE
+    assert max_delay(searches.node) == 0
+    assert max_delay(near) == delay * MINUTE
+    assert correction_period(near) == HOUR + 35 * MINUTE
 
 
 def test_joins_of_joins_wait_for_each_other(searches: Stream, clicks: Stream) -> None:
     near = searches.join(clicks, on="id", within="30 minutes")
     late = clicks.rename(second="url", second_at="clicked_at")
-    assert delayed_by(near.join(late, on="id", within="10 minutes").node) == 30 * MINUTE
-    assert delayed_by(late.join(near, on="id", within="10 minutes").node) == 40 * MINUTE
-    assert delayed_by(near.union(near.where("id > 1")).node) == 30 * MINUTE
+    assert max_delay(near.join(late, on="id", within="10 minutes").node) == 30 * MINUTE
+    assert max_delay(late.join(near, on="id", within="10 minutes").node) == 40 * MINUTE
+    assert max_delay(near.union(near.where("id > 1")).node) == 30 * MINUTE
 
 
 def test_a_window_over_a_join_is_kept_as_long_as_that_is_corrected(searches: Stream, clicks: Stream) -> None:
     near = searches.join(clicks, on="id", within="30 minutes", keep="2 hours", how="left")
     assert near.window(tumbling("1 minute")).windowing.keep == 2 * HOUR + 30 * MINUTE
-    with pytest.raises(DeclarationError, match="corrected for 150 minutes, and this window would miss that") as told:
+    with pytest.raises(DeclarationError, match="corrected for 150 minutes, and this window would miss that") as refused:
         near.window(tumbling("1 minute"), keep="1 hour")
-    assert told.value.hint == "keep it as long: keep='150 minutes'"
+    assert refused.value.hint == "keep it as long: keep='150 minutes'"
     with pytest.raises(DeclarationError, match="would miss that"):
         near.window(tumbling("1 minute"), late="drop")
 
 
 def test_a_window_over_looked_up_rows_needs_a_watermark_of_the_stream_only(clicks: Stream, pages: Table) -> None:
     owned = clicks.join(pages.as_of("clicked_at"), on="url", keep="3 hours")
-    assert delayed_by(owned.node) == 0
+    assert max_delay(owned.node) == 0
     assert owned.window(tumbling("1 minute")).windowing.keep == 3 * HOUR
     newest = clicks.join(pages.latest(), on="url")
     assert newest.window(tumbling("1 minute"), late="drop").windowing.keep == 0
@@ -73,10 +73,10 @@ def test_windows_over_a_join_without_a_time_are_refused(searches: Stream, clicks
     ):
         with pytest.raises(
             DeclarationError, match="windows need events with a time, and these come from a join"
-        ) as told:
+        ) as refused:
             joined.window(tumbling("1 minute"))
-        assert told.value.hint is not None
-        assert "within='1 hour'" in told.value.hint
+        assert refused.value.hint is not None
+        assert "within='1 hour'" in refused.value.hint
 
 
 def test_windows_over_a_full_join_are_refused_with_the_reason(searches: Stream, clicks: Stream) -> None:

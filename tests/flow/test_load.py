@@ -37,7 +37,7 @@ def test_the_app_of_a_file_is_found(program: Callable[[str], Path]) -> None:
     app = load_app(program(SHOP + "same = app\n"))
     assert app.name == "shop"
     assert [view.name for view in app.plan.views] == ["all_orders"]
-    assert str(app.plan.views[0].place).endswith("shop.py:5")
+    assert str(app.plan.views[0].location).endswith("shop.py:5")
 
 
 def test_a_program_may_import_its_neighbours_and_is_not_started(program: Callable[[str], Path], tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from penstock.flow.names import (
     check_app_name,
     check_columns,
     check_output_name,
-    quoted,
-    unquoted,
+    quote,
+    unquote,
 )
 
 # All words of SQLite's grammar, from https://sqlite.org/lang_keywords.html.
@@ -71,17 +71,17 @@ def test_columns_that_spark_or_the_engine_would_mix_up_are_refused(names: list[s
 
 @given(st.text(min_size=1).filter(lambda name: "\0" not in name))
 def test_a_name_that_was_quoted_is_read_back_the_same(name: str) -> None:
-    assert unquoted(quoted(name)) == name
+    assert unquote(quote(name)) == name
 
 
 @pytest.mark.parametrize("name", sorted(EXPRESSION_WORDS))
 def test_a_column_may_have_the_name_of_a_word_of_sql(name: str) -> None:
     rows = App("shop").topic("events", schema=f"`{name}` bigint, other bigint")
-    assert columns_of(quoted(name)) == {name}
+    assert columns_of(quote(name)) == {name}
     assert rows.drop("other").rename(new=name).columns == ("new",)
     assert rows.group_by(name).agg(n="count(*)").columns == (name, "n")
 
 
 @pytest.mark.parametrize("text", ["a + b", "null", "true", "a.b", "`a`.`b`", "1", "f(a)", "'a'", "``", ""])
 def test_what_is_more_than_a_name_is_not_taken_for_one(text: str) -> None:
-    assert unquoted(text) is None
+    assert unquote(text) is None

@@ -16,19 +16,19 @@ def test_unions_of_unions_with_themselves_are_walked_once() -> None:
     app.view("many", rows)
     found = list(nodes(app.plan))
     assert [type(node) for node in found[1:]] == [Union] * 60
-    assert all(one in found[:number] for number, node in enumerate(found) for one in inputs(node))
+    assert all(input_ in found[:number] for number, node in enumerate(found) for input_ in inputs(node))
     assert explain(app.plan).count("union of 2") == 60
 
 
 def test_equal_nodes_are_one_wherever_they_were_declared() -> None:
     app = App("shop")
     orders = app.topic("orders", schema="a bigint")
-    one = orders.where("a > 1")
-    other = orders.where("a > 1")
-    assert (one.node, fingerprint(one.node)) == (other.node, fingerprint(other.node))
-    assert one.node.place != other.node.place
-    assert orders.where("a > 2").node != one.node
-    app.view("united", one.union(other))
+    first = orders.where("a > 1")
+    second = orders.where("a > 1")
+    assert (first.node, fingerprint(first.node)) == (second.node, fingerprint(second.node))
+    assert first.node.location != second.node.location
+    assert orders.where("a > 2").node != first.node
+    app.view("united", first.union(second))
     assert len(list(nodes(app.plan))) == 3
 
 

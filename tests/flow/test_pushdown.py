@@ -10,7 +10,7 @@ import pytest
 from penstock import App, Stream, Table, tumbling
 from penstock.flow import plan as flow
 from penstock.flow.plan import Plan
-from penstock.flow.pushdown import narrowed
+from penstock.flow.pushdown import push_down
 
 
 class Shop:
@@ -38,7 +38,7 @@ def plan(*views: Callable[[Shop], Any]) -> Plan:
 
 def is_narrow(given: Plan, expected: Plan) -> bool:
     """Whether the plan becomes the other one, in which nothing is left to do."""
-    return narrowed(given) == expected and narrowed(expected) == expected
+    return push_down(given) == expected and push_down(expected) == expected
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_a_plan_without_joins_stays_as_it_is() -> None:
         lambda s: s.orders.select("amount", "note").where("amount > 1 and note = 'x'").where("amount < 5"),
         lambda s: s.orders.with_columns(twice="amount * 2").group_by("note").agg(n="count(*)"),
     )
-    assert narrowed(given) is given
+    assert push_down(given) is given
 
 
 def test_each_condition_moves_to_the_side_it_is_about() -> None:
@@ -95,7 +95,7 @@ def test_a_condition_that_can_fail_is_not_asked_of_rows_without_a_partner() -> N
 def test_conditions_without_columns_and_alternatives_stay() -> None:
     for condition in ("1 = 1", "amount > 1 or country = 'DE'", "not (amount > 1 and country = 'DE')"):
         given = plan(lambda s, text=condition: s.orders.join(s.customers, on="customer_id").where(text))
-        assert narrowed(given) == given
+        assert push_down(given) == given
 
 
 def test_an_alternative_about_one_side_moves_as_a_whole_and_by_itself() -> None:
@@ -220,9 +220,9 @@ def test_a_join_that_others_read_keeps_its_rows() -> None:
         return s.orders.join(s.customers, on="customer_id")
 
     given = plan(declared, lambda s: declared(s).where("amount > 1"))
-    assert narrowed(given) == given
+    assert push_down(given) == given
     given = plan(lambda s: declared(s).where("amount > 1"), lambda s: declared(s).where("amount > 2"))
-    assert narrowed(given) == given
+    assert push_down(given) == given
 
 
 def test_a_condition_moves_out_of_a_filtered_join_that_several_read() -> None:
@@ -296,7 +296,7 @@ def test_all_readers_count() -> None:
         plan(lambda s: cut(s).select("amount"), lambda s: cut(s).select("name", "note")),
     )
     whole = plan(declared, lambda s: declared(s).select("amount"))
-    assert narrowed(whole) == whole
+    assert push_down(whole) == whole
 
 
 def test_a_join_within_a_time_keeps_the_times() -> None:
@@ -492,10 +492,10 @@ def test_the_key_of_a_join_goes_with_its_columns() -> None:
     def joined(s: Shop) -> Table:
         return s.customers.join(s.cities, on="country")
 
-    (view,) = narrowed(plan(lambda s: joined(s).group_by("name").agg(n="count(*)"))).views
+    (view,) = push_down(plan(lambda s: joined(s).group_by("name").agg(n="count(*)"))).views
     (node,) = flow.inputs(view.node)
     assert node.shape == flow.Shape(("name", "country"), retracts=True)
-    (view,) = narrowed(plan(lambda s: joined(s).select("customer_id", "city"))).views
+    (view,) = push_down(plan(lambda s: joined(s).select("customer_id", "city"))).views
     assert flow.inputs(view.node)[0].shape.key == ("customer_id", "city")
 
 
@@ -531,10 +531,10 @@ def test_columns_with_names_that_need_quotes_are_left_out_too() -> None:
 
 def test_inserted_nodes_stand_where_the_join_does() -> None:
     given = plan(lambda s: s.orders.join(s.customers, on="customer_id").where("amount > 1").select("country"))
-    (select,) = flow.inputs(narrowed(given).views[0].node)
+    (select,) = flow.inputs(push_down(given).views[0].node)
     left = flow.inputs(select)[0]
     assert isinstance(left, flow.Select)
-    assert left.place == left.input.place == select.place
+    assert left.location == left.input.location == select.location
 
 
 def test_a_shared_node_stays_shared() -> None:
@@ -542,7 +542,7 @@ def test_a_shared_node_stays_shared() -> None:
         lambda s: s.orders.join(s.customers, on="customer_id").where("amount > 1").group_by("note").agg(n="count(*)"),
         lambda s: s.orders.join(s.customers, on="customer_id").where("amount > 1").group_by("name").agg(n="count(*)"),
     )
-    found = [node for node in flow.nodes(narrowed(given)) if isinstance(node, flow.Join)]
+    found = [node for node in flow.nodes(push_down(given)) if isinstance(node, flow.Join)]
     assert len(found) == 1
     assert found[0].shape.columns == ("customer_id", "note", "name")
 
@@ -552,8 +552,8 @@ def test_a_condition_on_both_sides_of_a_join_with_itself_moves_on() -> None:
         return rows.select("country", "city").join(rows.select("country", "city").rename(other="city"), on="country")
 
     given = plan(lambda s: pairs(s.cities.join(s.customers, on="country", how="semi")).where("country = 'DE'"))
-    once = narrowed(given)
-    assert narrowed(once) == once
+    pushed = push_down(given)
+    assert push_down(pushed) == pushed
 
 
 def test_unions_of_a_node_with_itself_and_deep_plans_take_no_time() -> None:
@@ -563,9 +563,9 @@ def test_unions_of_a_node_with_itself_and_deep_plans_take_no_time() -> None:
             rows = rows.union(rows).where(f"amount > {number}").with_columns(note="upper(note)")
         return rows.group_by("country").agg(n="count(*)")
 
-    found = narrowed(plan(deep))
+    found = push_down(plan(deep))
     assert len(list(flow.nodes(found))) <= 186
-    assert narrowed(found) is found
+    assert push_down(found) is found
 
 
 def test_many_conditions_move_at_once() -> None:
@@ -574,6 +574,6 @@ def test_many_conditions_move_at_once() -> None:
             rows = rows.where(f"amount > {number}")
         return rows
 
-    assert narrowed(plan(lambda s: deep(s.orders.join(s.customers, on="customer_id")))) == plan(
+    assert push_down(plan(lambda s: deep(s.orders.join(s.customers, on="customer_id")))) == plan(
         lambda s: deep(s.orders).join(s.customers, on="customer_id")
     )

@@ -23,8 +23,8 @@ def test_a_verb_gives_a_new_stream_and_leaves_the_old_one(orders: Stream) -> Non
 def test_a_mistake_is_told_with_the_users_line_and_the_verb(orders: Stream) -> None:
     with pytest.raises(DeclarationError) as refused:
         orders.where("ammount > 100")
-    told = r".*test_rows\.py:\d+: where: there is no column 'ammount'; there are order_id, .*"
-    assert re.fullmatch(told, refused.value.message)
+    message = r".*test_rows\.py:\d+: where: there is no column 'ammount'; there are order_id, .*"
+    assert re.fullmatch(message, refused.value.message)
     assert refused.value.hint == "did you mean 'amount'?"
 
 

@@ -23,8 +23,8 @@ def tables(draw: st.DrawFn, name: str, columns: tuple[str, ...]) -> tuple[Table,
     """A table of these columns with some key, some of them not null, and rows that no two of share the key."""
     key = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=2, unique=True))
     filled = draw(st.sets(st.sampled_from(columns), max_size=2))
-    schema = ", ".join(f"{one} bigint" + (" not null" if one in filled else "") for one in columns)
-    values = {one: st.sampled_from([0, 1] if one in filled else [None, 0]) for one in columns}
+    schema = ", ".join(f"{name} bigint" + (" not null" if name in filled else "") for name in columns)
+    values = {name: st.sampled_from([0, 1] if name in filled else [None, 0]) for name in columns}
     rows = draw(st.lists(st.fixed_dictionaries(values), max_size=6, unique_by=lambda row: tuple(row[k] for k in key)))
     return App("shop").table(name, schema=schema, key=key), rows
 
@@ -38,9 +38,9 @@ APART = st.tuples(tables("left", ("k", "a", "b")), tables("right", ("j", "c", "d
 def written_out(left: list[Row], right: list[Row], on: tuple[JoinKey, ...], how: str, nulls: bool) -> Iterator[Row]:
     """The rows of a join as SQL has them."""
     pairs = [(a, b) for a in left for b in right if all(_equal(a[key.left], b[key.right], nulls) for key in on)]
-    with_partner = [a for a in left if any(a is one for one, _ in pairs)]
-    alone = [a for a in left if not any(a is one for one, _ in pairs)]
-    alone_right = [b for b in right if not any(b is other for _, other in pairs)]
+    with_partner = [a for a in left if any(a is left_row for left_row, _ in pairs)]
+    alone = [a for a in left if not any(a is left_row for left_row, _ in pairs)]
+    alone_right = [b for b in right if not any(b is right_row for _, right_row in pairs)]
     if how in ("semi", "anti"):
         yield from with_partner if how == "semi" else alone
         return
@@ -51,8 +51,8 @@ def written_out(left: list[Row], right: list[Row], on: tuple[JoinKey, ...], how:
         yield from alone_right
 
 
-def _equal(one: int | None, other: int | None, nulls: bool) -> bool:
-    return one == other if nulls else one is not None and one == other
+def _equal(left: int | None, right: int | None, nulls: bool) -> bool:
+    return left == right if nulls else left is not None and left == right
 
 
 @pytest.mark.parametrize("how", KINDS)

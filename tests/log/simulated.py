@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import UnavailableError
-from penstock.log.files import Buffer
+from penstock.storage.files import Buffer
 
 SECTOR = 512
 
@@ -405,7 +405,7 @@ class SimulatedLock:
         if self.disk.locks.get(self._path) is self:
             del self.disk.locks[self._path]
 
-    def removed(self) -> bool:
+    def is_removed(self) -> bool:
         return False
 
     def close(self) -> None:

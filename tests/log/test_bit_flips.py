@@ -36,7 +36,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 def read_partition(topic: Topic, number: int) -> Rows:
     found: Rows = []
-    for batch in topic.batches({number: topic.partition(number).manifest().start_offset}):
+    for batch in topic.batches({number: topic.files.partition(number).manifest().start_offset}):
         columns = [batch.rows.column(name).to_pylist() for name in ("k", "v", "note")]
         times = batch.rows.column("t").cast(pa.int64()).to_pylist()
         found += zip(batch.offsets.tolist(), times, *columns, strict=True)
@@ -155,7 +155,10 @@ def check_verify(topic: Topic, path: Path, byte: int, victim: int | None) -> Non
     if path.name in ("tail", "tail.copy") or path.name.endswith(".index"):
         # The tail, and the index of the active segment, are made again when they are not whole; four bytes of an entry
         # have no meaning.
-        active = path.name in ("tail", "tail.copy") or path.name == topic.partition(victim).manifest().active.index_name
+        active = (
+            path.name in ("tail", "tail.copy")
+            or path.name == topic.files.partition(victim).manifest().active.index_name
+        )
         if active or byte % INDEX_ENTRY_BYTES >= INDEX_CHECKED_BYTES:
             return
     assert named, f"byte {byte} of {path.name} was not named: {problems[victim]}"
@@ -165,11 +168,11 @@ def check_writing(log: Log, topic: Topic, victim: int | None) -> None:
     """A repeat is recognised or refused, never stored; a new row gets the next offset or an error."""
     for number in range(PARTITIONS):
         try:
-            end = topic.ends()[number] if victim is None else topic.partition(number).tail().end_offset
-            mark = topic.writer(number).mark_of(log.producer("till").id)
+            end = topic.ends()[number] if victim is None else topic.files.partition(number).tail().end_offset
+            mark = topic.files.writer(number).mark_of(log.producer("till").id)
             assert mark is not None
             assert mark.sequence == 31
-            assert topic.partition(number).tail().end_offset == end
+            assert topic.files.partition(number).tail().end_offset == end
         except DamagedError:
             assert number == victim
 

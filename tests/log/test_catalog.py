@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import DamagedError, DeclarationError, UnavailableError
-from penstock.log import Log, TopicSettings
+from penstock.log import Log, TopicSettings, carry_out_repair, plan_repair
 from penstock.log.pending_write import Staged
 from penstock.log.recovery import Outcome
-from penstock.log.repair import carry_out, plan_repair
 from penstock.log.writer import PartitionWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
@@ -153,7 +152,7 @@ def test_an_older_copy_that_came_with_its_mark_gives_no_producer_the_id_of_anoth
 def test_without_its_mark_a_catalogue_is_not_believed(stored: Stored, ruin: Callable[[Path], None]) -> None:
     ruin(stored.path / "catalog.mark")
     assert "catalog.mark" in refused(stored.path)
-    carry_out(stored.path, plan_repair(stored.path))
+    carry_out_repair(stored.path, plan_repair(stored.path))
     with Log(stored.path) as log:
         assert seen(log) | {"rows": 0} == stored.expected | {"rows": 0}
 
@@ -259,7 +258,7 @@ def test_after_a_lost_catalogue_producers_go_on_and_the_rest_is_named(stored: St
     assert "missing" in str(repair.problem)
     assert any("all groups" in line for line in repair.lost)
     assert sum("the sequence of its last transaction" in line for line in repair.lost) == 2
-    carry_out(stored.path, repair)
+    carry_out_repair(stored.path, repair)
     with Log(stored.path) as log:
         topic = log.topic("orders")
         before = topic.read().num_rows
@@ -276,7 +275,7 @@ def test_a_producer_of_an_earlier_epoch_stays_refused_after_a_repair(stored: Sto
     with Log(stored.path) as log:
         epoch = max(log.producer("till").epoch for _ in range(5))
     stored.catalog.unlink()
-    carry_out(stored.path, plan_repair(stored.path))
+    carry_out_repair(stored.path, plan_repair(stored.path))
     with Log(stored.path) as log:
         assert log.producer("till").epoch > epoch
 
@@ -288,7 +287,7 @@ def test_an_older_copy_is_taken_for_what_it_still_knows(stored: Stored, tmp_path
     repair = plan_repair(stored.path)
     assert any("group 'report': commits in topic 'orders' partition 0 after offset 3" in line for line in repair.lost)
     assert any("producer 'till': transactions after sequence 70" in line for line in repair.lost)
-    carry_out(stored.path, repair)
+    carry_out_repair(stored.path, repair)
     with Log(stored.path) as log:
         assert log.group("report").committed("orders") == {0: 3, 1: 2}
         assert log.producers() == {1: "till", 2: "web", 3: "extra-0", 4: "extra-1"}
@@ -298,7 +297,7 @@ def test_an_older_copy_is_taken_for_what_it_still_knows(stored: Stored, tmp_path
 def test_the_copy_before_a_repair_is_older_after_it(stored: Stored, tmp_path: Path) -> None:
     shutil.copy(stored.catalog, tmp_path / "copy")
     stored.catalog.unlink()
-    carry_out(stored.path, plan_repair(stored.path))
+    carry_out_repair(stored.path, plan_repair(stored.path))
     shutil.copy(tmp_path / "copy", stored.catalog)
     assert "it is an older copy" in refused(stored.path)
 
@@ -309,7 +308,7 @@ def test_sound_rows_of_a_damaged_catalogue_are_kept_and_the_others_counted(store
         connection.commit()
     repair = plan_repair(stored.path)
     assert "1 rows of offsets" in repair.lost
-    carry_out(stored.path, repair)
+    carry_out_repair(stored.path, repair)
     with Log(stored.path) as log:
         assert seen(log)["groups"] == stored.expected["groups"] | {"search": (["orders"], {1: 2})}
         assert log.producers() == stored.expected["producers"]
@@ -318,7 +317,7 @@ def test_sound_rows_of_a_damaged_catalogue_are_kept_and_the_others_counted(store
 def test_a_foreign_catalogue_gives_nothing(stored: Stored, tmp_path: Path) -> None:
     fill(tmp_path / "other", more=4)
     shutil.copy(tmp_path / "other" / CATALOG, stored.catalog)
-    carry_out(stored.path, plan_repair(stored.path))
+    carry_out_repair(stored.path, plan_repair(stored.path))
     with Log(stored.path) as log:
         assert log.producers() == {1: "till", 2: "web"}
         assert log.groups() == []
@@ -341,8 +340,8 @@ def test_rows_of_an_undecided_transaction_are_named_and_decided_by_the_user(
     repair = plan_repair(stored.path)
     assert {(one.topic, one.partition) for one in repair.undecided} == {("orders", 0), ("orders", 1)}
     with pytest.raises(DeclarationError, match="not known whether they were committed"):
-        carry_out(stored.path, repair)
-    carry_out(stored.path, repair, pending=pending)
+        carry_out_repair(stored.path, repair)
+    carry_out_repair(stored.path, repair, pending=pending)
     with Log(stored.path) as log:
         topic = log.topic("orders")
         assert topic.read().num_rows == stored.expected["rows"] + (4 if pending == "keep" else 0)
@@ -369,7 +368,7 @@ def test_a_transaction_that_is_visible_somewhere_is_committed_everywhere(
     stored.catalog.unlink()
     repair = plan_repair(stored.path)
     assert repair.undecided == ()
-    carry_out(stored.path, repair)
+    carry_out_repair(stored.path, repair)
     with Log(stored.path) as log:
         assert log.topic("orders").read().num_rows == stored.expected["rows"] + 4
 
@@ -397,7 +396,7 @@ def test_a_log_of_an_earlier_version_without_its_catalogue_is_refused_and_repair
         Log(tmp_path / "log")
     repair = plan_repair(tmp_path / "log")
     assert any("producer 1: its name" in line for line in repair.lost)
-    carry_out(tmp_path / "log", repair)
+    carry_out_repair(tmp_path / "log", repair)
     with Log(tmp_path / "log") as log:
         assert log.producers() == {1: "#1"}
         assert log.producer("feed").id == 2
@@ -455,7 +454,7 @@ def test_a_damaged_catalogue_of_an_earlier_version_is_refused_and_not_brought_up
         assert "the catalogue is damaged" in refused_producers(tmp_path / "log")
     repair = plan_repair(tmp_path / "log")
     assert not any("positions" in line for line in repair.lost)
-    carry_out(tmp_path / "log", repair)
+    carry_out_repair(tmp_path / "log", repair)
     with Log(tmp_path / "log") as log:
         assert log.writer("new").write([], 1) is True
 

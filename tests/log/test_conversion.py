@@ -21,7 +21,7 @@ def convert_at_once(calls: list[list[dict[str, object]]]) -> list[object]:
         except RowError as error:
             results[number] = error.message
 
-    together = conversion._together
+    together = conversion._shared
     together._serving = True
     threads = [threading.Thread(target=call, args=(number,)) for number in range(len(calls))]
     for thread in threads:

@@ -26,7 +26,7 @@ from penstock.log.frame import (
     decode,
     encode,
     encode_state,
-    padded,
+    padded_length,
     parse_header,
     place,
     row_offsets,
@@ -171,8 +171,8 @@ def test_a_mutated_header_with_a_right_checksum_never_reads_beyond_its_frame(cha
 
 @given(st.integers(0, 10_000))
 def test_padding_fills_up_to_the_next_multiple_of_64(length: int) -> None:
-    assert padded(length) % 64 == 0
-    assert 0 <= padded(length) - length < 64
+    assert padded_length(length) % 64 == 0
+    assert 0 <= padded_length(length) - length < 64
 
 
 @given(

@@ -11,7 +11,7 @@ from penstock.log.group_commit import GroupCommit
 @dataclass
 class Job:
     number: int
-    answered: bool = False
+    is_answered: bool = False
 
 
 class Interrupted:
@@ -40,7 +40,7 @@ def test_who_comes_while_somebody_serves_is_served_next_all_at_once() -> None:
         begun.set()
         go_on.wait(30)
         for job in jobs:
-            job.answered = True
+            job.is_answered = True
 
     together = GroupCommit(serve)
     threads = start(together, [Job(0)])
@@ -62,7 +62,7 @@ def test_many_threads_are_all_served_once() -> None:
     def serve(jobs: list[Job]) -> None:
         for job in jobs:
             counts[job.number] = counts.get(job.number, 0) + 1
-            job.answered = True
+            job.is_answered = True
 
     together = GroupCommit(serve)
 
@@ -82,7 +82,7 @@ def test_many_threads_are_all_served_once() -> None:
 def test_an_error_while_serving_reaches_the_server_and_the_next_can_serve() -> None:
     def serve(jobs: list[Job]) -> None:
         for job in jobs:
-            job.answered = True
+            job.is_answered = True
         raise ZeroDivisionError
 
     together = GroupCommit(serve)
@@ -93,7 +93,7 @@ def test_an_error_while_serving_reaches_the_server_and_the_next_can_serve() -> N
 
 @pytest.mark.parametrize("its_turn", [False, True])
 def test_an_interrupted_waiter_holds_nobody_up(its_turn: bool) -> None:
-    together: GroupCommit[Job] = GroupCommit(lambda jobs: [setattr(job, "answered", True) for job in jobs])  # type: ignore[arg-type]
+    together: GroupCommit[Job] = GroupCommit(lambda jobs: [setattr(job, "is_answered", True) for job in jobs])  # type: ignore[arg-type]
     together._serving = True  # somebody else is
     other = Job(2)
     thread = None
@@ -109,7 +109,7 @@ def test_an_interrupted_waiter_holds_nobody_up(its_turn: bool) -> None:
     assert interrupted not in together._waiting
     if thread is not None:
         thread.join(30)
-        assert other.answered
+        assert other.is_answered
 
 
 def _waiting(together: GroupCommit[Job], job: Job):  # type: ignore[no-untyped-def]

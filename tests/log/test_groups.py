@@ -50,6 +50,30 @@ def test_one_member_gets_everything(group: Group, events: Topic) -> None:
     assert sorted(drain(group.join(["events"]))) == list(range(60))
 
 
+def test_nothing_is_handed_over_before_its_owner_was_told_also_if_somebody_joins_at_that_moment(
+    group: Group, events: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(events)
+    released: list[int] = []
+    first = group.join(["events"], on_release=lambda member: released.append(len(member.owned)))
+    look = Member._has_too_much
+    joined: list[Member] = []
+
+    def look_and_let_another_join(member: Member) -> bool:
+        found = look(member)
+        if member is first and not joined:
+            joined.append(group.join(["events"]))
+        return found
+
+    monkeypatch.setattr(Member, "_has_too_much", look_and_let_another_join)
+    first.heartbeat()
+    assert (len(first.owned), released) == (6, [])
+    first.poll()  # a heartbeat is due, which tells it first
+    assert (len(first.owned), released) == (3, [6])
+    settle(first, *joined)
+    assert (len(first.owned), len(joined[0].owned)) == (3, 3)
+
+
 def test_members_share_the_partitions(group: Group, events: Topic) -> None:
     fill(events)
     one, two = group.join(["events"]), group.join(["events"])

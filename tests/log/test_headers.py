@@ -21,7 +21,7 @@ def lines(log: Log) -> Topic:
 
 
 def walked(topic: Topic, start: int, until: int) -> list[tuple[int, int, int]]:
-    found = np.concatenate(list(topic.headers(0, start, until)) or [np.empty(0, headers_module.HEADER)])
+    found = np.concatenate(list(topic.files.headers(0, start, until)) or [np.empty(0, headers_module.HEADER)])
     return [(int(one["base_offset"]), int(one["rows"]), int(one["append_time"])) for one in found]
 
 
@@ -33,13 +33,13 @@ def read(topic: Topic, start: int, until: int) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize(("start", "until"), [(0, 199), (57, 199), (57, 120), (0, 1), (199, 199), (13, 10**9)])
 def test_headers_are_those_of_the_frames_in_the_range_over_all_segments(lines: Topic, start: int, until: int) -> None:
     assert lines.statistics()[0].segments > 3
-    assert lines.end(0) == 199
+    assert lines.files.end(0) == 199
     assert walked(lines, start, until) == read(lines, start, until)
 
 
 def test_many_headers_come_in_several_blocks(lines: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers_module, "MOST_HEADERS", 7)
-    assert {len(block) for block in lines.headers(0, 0, 199)} <= set(range(1, 8))
+    assert {len(block) for block in lines.files.headers(0, 0, 199)} <= set(range(1, 8))
     assert walked(lines, 0, 199) == read(lines, 0, 199)
 
 
@@ -47,7 +47,7 @@ def test_headers_tell_producers_and_flags(log: Log, lines: Topic) -> None:
     producer = log.producer("sender")
     producer.append(lines, {"id": 1, "text": ""})
     lines.delete({"id": 1})
-    (block,) = lines.headers(0, 199, 201)
+    (block,) = lines.files.headers(0, 199, 201)
     assert block["producer"].tolist() == [producer.id, 0]
     assert block["flags"].tolist() == [0, 2]
 
@@ -69,14 +69,14 @@ def test_headers_before_what_is_kept_are_refused(log: Log) -> None:
         topic.append({"id": number})
     with pytest.raises(RangeError, match="offset 0 is gone"):
         walked(topic, 0, 50)
-    assert walked(topic, topic.start(0), 50)
+    assert walked(topic, topic.files.start(0), 50)
 
 
 def test_a_walk_goes_on_when_its_segments_are_rewritten_meanwhile(
     lines: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(headers_module, "MOST_HEADERS", 10)
-    walk = lines.headers(0, 0, 199)
+    walk = lines.files.headers(0, 0, 199)
     first = next(walk)
     lines.compact()
     rest = np.concatenate(list(walk))
@@ -88,7 +88,7 @@ def test_a_damaged_header_is_named_and_a_damaged_body_is_left_to_whoever_reads_i
     topic = log.create_topic("lines", "text string", settings=TopicSettings(durability="os"))
     for _ in range(3):
         topic.append({"text": "x" * 100})
-    path = next(Path(topic.partition(0).directory).glob("*.segment"))
+    path = next(Path(topic.files.partition(0).directory).glob("*.segment"))
     stored = path.read_bytes()
     second = [at for at in range(0, len(stored), 64) if stored[at : at + 4] == b"PSF1"][2]
     path.write_bytes(flipped(stored, second + 200))

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contracts import HeldRange, Hold, ReadOffset
 from penstock.errors import DamagedError, DeclarationError, FencedError, PenstockError, RangeError, UnavailableError
 from penstock.log import Log, Topic, TopicSettings
 from penstock.log import rewrite as rewriting
-from penstock.log.document import encode_document
-from penstock.log.holds import SLOT_BYTES, HeldRange, Hold, Holds, ReadPosition
+from penstock.log.holds import SLOT_BYTES, Holds
+from penstock.storage.document import encode_document
 from tests.log.simulated import Fault, SimulatedCrash, SimulatedDisk
 
 ROOT = Path("log")
@@ -39,7 +40,7 @@ def rows_in(topic: Topic, start: int, end: int, number: int = 0) -> list[object]
         for batch in topic.batches({number: start}, until={number: end})
         for offset, row in zip(batch.offsets.tolist(), batch.rows.to_pylist(), strict=True)
     ]
-    frames = [header.tolist() for found in topic.headers(number, start, end) for header in found]
+    frames = [header.tolist() for found in topic.files.headers(number, start, end) for header in found]
     return [rows, frames]
 
 
@@ -158,8 +159,8 @@ def test_a_hold_that_moves_on_in_time_costs_a_compaction_nothing(
 # -- readers ----------------------------------------------------------------------------------------------------------
 
 
-def read_up_to(topic: Topic, offset: int, number: int = 0) -> list[ReadPosition]:
-    return [ReadPosition(topic.name, topic.description.id, number, offset)]
+def read_up_to(topic: Topic, offset: int, number: int = 0) -> list[ReadOffset]:
+    return [ReadOffset(topic.name, topic.id, number, offset)]
 
 
 def markers(topic: Topic) -> list[int]:
@@ -246,8 +247,8 @@ def test_erasure_and_retention_do_not_wait_for_readers(log: Log, prices: Topic) 
     lines = log.create_topic("lines", "text string", settings=TopicSettings(segment_bytes=3_000, retention_bytes=6_000))
     log.hold("app:other", {}, read=read_up_to(lines, 0))
     fill(lines)
-    assert lines.start(0) > 5
-    assert [kept.lost for kept in log.kept() if kept.holder == "app:other"] == [lines.start(0)]
+    assert lines.files.start(0) > 5
+    assert [kept.lost for kept in log.kept() if kept.holder == "app:other"] == [lines.files.start(0)]
 
 
 def test_a_reader_is_registered_for_the_topic_and_not_for_its_name(log: Log, prices: Topic) -> None:
@@ -284,7 +285,7 @@ def test_moving_a_reader_costs_one_sync(log: Log, prices: Topic, monkeypatch: py
 
 
 def test_a_hold_of_an_earlier_version_is_read_as_it_is(log: Log, prices: Topic) -> None:
-    topics = {prices.description.id: {"name": "prices", "partitions": [[0, 3, 9]]}}
+    topics = {prices.id: {"name": "prices", "partitions": [[0, 3, 9]]}}
     identity = json.loads((log.path / "penstock.json").read_bytes())["content"]["id"]
     content = {"name": "app", "log": identity, "number": 7, "placed": "2026-01-31T12:00:00+00:00", "topics": topics}
     (log.path / "holds").mkdir()
@@ -367,15 +368,15 @@ def test_expiry_stops_at_the_first_held_row(log: Log, lines: Topic, monkeypatch:
     fill(lines)
     log.hold("app", {"lines": {0: (13, 15)}})
     before = rows_in(lines, 13, 15)
-    monkeypatch.setattr(lines.writer(0), "_clock", lambda: time.time() + 7_200)
+    monkeypatch.setattr(lines.files.writer(0), "_clock", lambda: time.time() + 7_200)
     done = lines.expire()
     assert done.segments > 0
     assert (done.held_segments > 0, done.held_by) == (True, ("app",))
-    assert 5 < lines.start(0) <= 13
+    assert 5 < lines.files.start(0) <= 13
     assert rows_in(lines, 13, 15) == before
     log.release("app")
     assert lines.expire().held_segments == 0
-    assert lines.start(0) > 15
+    assert lines.files.start(0) > 15
 
 
 def test_a_roll_lets_no_held_row_go(log: Log) -> None:
@@ -383,11 +384,11 @@ def test_a_roll_lets_no_held_row_go(log: Log) -> None:
     topic.append({"text": "first"})
     log.hold("app", {"lines": {0: (0, 1)}})
     fill(topic, 60)
-    assert topic.start(0) == 0
+    assert topic.files.start(0) == 0
     assert topic.read().num_rows == 61
     log.release("app")
     fill(topic, 4)
-    assert topic.start(0) > 40
+    assert topic.files.start(0) > 40
 
 
 def test_a_range_that_begins_between_segments_stays_readable(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,10 +397,10 @@ def test_a_range_that_begins_between_segments_stays_readable(log: Log, monkeypat
     update(topic, range(30))
     topic.compact()
     update(topic, range(30, 60))
-    middle = topic.partition(0).manifest().segments[1].base_offset - 1
+    middle = topic.files.partition(0).manifest().segments[1].base_offset - 1
     log.hold("app", {"prices": {0: (middle, middle + 5)}})
     before = rows_in(topic, middle, middle + 5)
-    monkeypatch.setattr(topic.writer(0), "_clock", lambda: time.time() + 7_200)
+    monkeypatch.setattr(topic.files.writer(0), "_clock", lambda: time.time() + 7_200)
     topic.expire()
     assert rows_in(topic, middle, middle + 5) == before
 
@@ -414,7 +415,7 @@ def test_a_hold_replaces_what_its_name_held_before_and_is_seen_by_all(log: Log, 
     log.hold("other", {})
     with Log(log.path) as again:
         found = {hold.name: hold.ranges for hold in again.holds()}
-    assert found == {"app": (HeldRange("prices", prices.description.id, 0, 4, 9),), "other": ()}
+    assert found == {"app": (HeldRange("prices", prices.id, 0, 4, 9),), "other": ()}
 
 
 def test_a_hold_of_many_partitions_has_larger_slots(log: Log) -> None:
@@ -429,11 +430,11 @@ def test_a_hold_of_many_partitions_has_larger_slots(log: Log) -> None:
 def test_rows_that_are_gone_cannot_be_held(log: Log) -> None:
     topic = log.create_topic("lines", "text string", settings=TopicSettings(segment_bytes=3_000, retention_bytes=6_000))
     fill(topic)
-    log.hold("app", {"lines": {0: (topic.start(0), topic.end(0))}})
+    log.hold("app", {"lines": {0: (topic.files.start(0), topic.files.end(0))}})
     with pytest.raises(RangeError, match="offset 0 cannot be held, it is gone"):
         log.hold("app", {"lines": {0: (0, 10)}})
     log.hold("empty", {"lines": {0: (0, 0)}})
-    assert [hold.ranges[0].start for hold in log.holds()] == [topic.start(0), 0]
+    assert [hold.ranges[0].start for hold in log.holds()] == [topic.files.start(0), 0]
 
 
 @pytest.mark.parametrize("ranges", [{0: (5, 4)}, {0: (-1, 4)}, {1: (0, 1)}])
@@ -523,7 +524,7 @@ def held(end: int, partitions: int = 1) -> list[HeldRange]:
 
 def place(holds: Holds, end: int, partitions: int = 1) -> None:
     """Hold rows up to an offset, as a reader that has come so far."""
-    read = [ReadPosition("t", "00" * 16, number, end) for number in range(partitions)]
+    read = [ReadOffset("t", "00" * 16, number, end) for number in range(partitions)]
     with holds.locked():
         holds.place("app", held(end, partitions), read=read, token=end)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DeclarationError, PenstockError
-from penstock.log import Log, Topic, TopicSettings, document
-from penstock.log.document import store_document
-from penstock.log.files import Disk
+from penstock.log import Log, Topic, TopicSettings
+from penstock.storage import document
+from penstock.storage.document import store_document
+from penstock.storage.files import Disk
 
 
 def test_a_topic_is_there_after_reopening(tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ import pytest
 
 from penstock.contracts import TopicRows
 from penstock.errors import DamagedError, DeclarationError, FencedError, RowError
-from penstock.log import Log, LogWriter, TopicSettings
+from penstock.log import Log, LogWriter, TopicSettings, carry_out_repair, plan_repair
 from penstock.log.catalog import Catalog
-from penstock.log.repair import carry_out, plan_repair
 from penstock.log.writer import PartitionWriter
-from tests.log.writer_contract import WriterContract, rows_of, stored_rows
+from tests.logs.writer_contract import WriterContract, rows_of, stored_rows
 
 
 def read_stored(log: Log, topic: str) -> list[tuple[int, bool]]:
@@ -200,7 +199,7 @@ def test_a_repair_keeps_sound_positions_and_counts_the_others(written: Path) -> 
     assert (
         "the positions of 1 writers; they begin anew, and rows that they had written are stored again"
     ) in repair.lost
-    carry_out(written, repair)
+    carry_out_repair(written, repair)
     with Log(written) as log:
         assert (log.writer("one").position, log.writer("two").position) == (None, {"lsn": 5})
 
@@ -209,7 +208,7 @@ def test_a_repair_of_a_lost_catalogue_says_that_writers_begin_anew(written: Path
     (written / "catalog.db").unlink()
     repair = plan_repair(written)
     assert any(line.startswith("the positions of all writers; they begin anew") for line in repair.lost)
-    carry_out(written, repair)
+    carry_out_repair(written, repair)
     with Log(written) as log:
         assert log.writer("one").position is None
 
@@ -221,6 +220,6 @@ def test_a_repair_with_an_older_copy_names_the_writers_whose_rows_may_come_again
     (written / "catalog.db").write_bytes(before)
     repair = plan_repair(written)
     assert """writer 'one': its positions after {"lsn":5}; rows that it wrote since are stored again""" in repair.lost
-    carry_out(written, repair)
+    carry_out_repair(written, repair)
     with Log(written) as log:
         assert log.writer("one").position == {"lsn": 5}

@@ -51,14 +51,14 @@ def append_and_forget_the_transactions(log: Log) -> None:
 
 def append_and_roll(log: Log) -> None:
     append_often(log)
-    with log.topic("lines").writer(0).exclusive():
-        log.topic("lines").writer(0).roll()
+    with log.topic("lines").files.writer(0).exclusive():
+        log.topic("lines").files.writer(0).roll()
 
 
 def append_roll_and_append(log: Log) -> None:
     fill(log.topic("lines"), 10, 40)
-    with log.topic("lines").writer(0).exclusive():
-        log.topic("lines").writer(0).roll()
+    with log.topic("lines").files.writer(0).exclusive():
+        log.topic("lines").files.writer(0).roll()
     fill(log.topic("lines"), 40, 60)
 
 

@@ -19,7 +19,6 @@ import pytest
 
 from penstock.errors import ConflictError, PenstockError, UnavailableError, UnknownOutcomeError
 from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp, encode
-from penstock.log.hashing import hash_keys
 from penstock.log.manifest import load_manifest
 from penstock.log.partition import Partition, create_partition
 from penstock.log.pending_write import Appended, Request
@@ -30,6 +29,7 @@ from penstock.log.rewrite import last_of_each_key, rewrite
 from penstock.log.verify import verify_partition
 from penstock.log.versions import Keys
 from penstock.log.writer import PartitionWriter, WriterSettings
+from penstock.schema.hashing import hash_keys
 from tests.log.simulated import SECTOR, Fault, SimulatedCrash, SimulatedDisk
 
 RUNS = 240
@@ -396,7 +396,7 @@ class World:
                 for model in self.models:
                     model.unknown = []
                 for writer in touched:
-                    writer.take_back()
+                    writer.roll_back()
                 if error.message != CHANGED_ITS_MIND:
                     raise
                 return
@@ -821,7 +821,7 @@ def test_rows_of_an_abandoned_transaction_do_not_come_back_between_the_sectors_o
         with writer.exclusive():
             abandoned = [sent(aligned, producer=8, sequence=at) for at in range(3)]
             writer.stage([world.request(one) for one in abandoned], transaction=5)
-            writer.take_back()
+            writer.roll_back()
             later = [sent(aligned, producer=7, sequence=at) for at in range(3)]
             world.models[0].unknown = later
             process.disk.fail(1, Fault.CRASH_BEFORE)  # written, not synced

@@ -36,8 +36,8 @@ def test_an_older_sequence_is_a_repeat_too_but_its_place_is_forgotten(log: Log, 
 def test_a_repeat_is_recognised_after_reopening_and_after_segments_were_closed(log: Log, events: Topic) -> None:
     log.producer("billing").append(events, rows(10), sequence=5)
     for number in range(3):
-        with events.writer(number).exclusive():
-            events.writer(number).roll()
+        with events.files.writer(number).exclusive():
+            events.files.writer(number).roll()
     log.close()
     with Log(log.path) as again:
         topic, producer = again.topic("events"), again.producer("billing")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DeclarationError, FencedError
 from penstock.log import Log, Topic, catalog_rows
-from penstock.log.promises import MOST_KEPT, Promise, effective
+from penstock.log.promises import MOST_KEPT, Promise, effective_times
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -55,10 +55,20 @@ def test_a_promise_counts_only_for_readers_that_have_read_what_was_there(log: Lo
     producer.append(events, rows(10))
     producer.promise(events, NOON)
     ends, promises = events.ends(), log.promises(events)
-    assert effective(promises, events.starts()) == {}
-    assert effective(promises, {**ends, 1: ends[1] - 1}) == {}
-    assert effective(promises, ends) == {producer.id: MICROSECONDS}
-    assert effective(promises, {number: end + 5 for number, end in ends.items()}) == {producer.id: MICROSECONDS}
+    assert effective_times(promises, events.starts()) == {}
+    assert effective_times(promises, {**ends, 1: ends[1] - 1}) == {}
+    assert effective_times(promises, ends) == {producer.id: MICROSECONDS}
+    assert effective_times(promises, {number: end + 5 for number, end in ends.items()}) == {producer.id: MICROSECONDS}
+
+
+def test_a_producer_finds_topics_by_their_names(log: Log, events: Topic) -> None:
+    producer = log.producer("sensor")
+    producer.append("events", rows(3))
+    producer.promise("events", "2026-05-01T12:00:00Z")
+    assert log.promised_times("events", events.ends()) == {producer.id: MICROSECONDS}
+    assert events.read().num_rows == 3
+    with pytest.raises(DeclarationError, match="topic 'evnts': it does not exist"):
+        producer.promise("evnts", NOON)
 
 
 def test_a_reader_that_is_behind_goes_by_an_earlier_promise(log: Log, events: Topic) -> None:
@@ -69,7 +79,7 @@ def test_a_reader_that_is_behind_goes_by_an_earlier_promise(log: Log, events: To
         producer.promise(events, NOON.replace(minute=minute))
         positions.append(events.ends())
     promises = log.promises(events)
-    times = [effective(promises, ends)[producer.id] - MICROSECONDS for ends in positions]
+    times = [effective_times(promises, ends)[producer.id] - MICROSECONDS for ends in positions]
     assert times == [0, 60_000_000, 120_000_000]
 
 
@@ -94,7 +104,7 @@ def test_only_the_latest_promises_of_each_producer_are_kept(log: Log, events: To
     kept = log.promises(events)
     assert [promise.producer for promise in kept] == [quiet.id] + [busy.id] * MOST_KEPT
     assert kept[1].time == MICROSECONDS + 3
-    assert effective(kept, events.ends()) == {quiet.id: MICROSECONDS, busy.id: MICROSECONDS + MOST_KEPT + 2}
+    assert effective_times(kept, events.ends()) == {quiet.id: MICROSECONDS, busy.id: MICROSECONDS + MOST_KEPT + 2}
 
 
 def test_a_producer_that_was_replaced_cannot_promise(log: Log, events: Topic) -> None:
@@ -162,7 +172,7 @@ def test_whoever_has_read_more_knows_no_less(
     promises: list[Promise], ends: dict[int, int], more: dict[int, int]
 ) -> None:
     further = {number: ends.get(number, 0) + more.get(number, 0) for number in {*ends, *more}}
-    known, later = effective(promises, ends), effective(promises, further)
+    known, later = effective_times(promises, ends), effective_times(promises, further)
     assert all(later[producer] >= time for producer, time in known.items())
     assert all(
         any(one.producer == producer and one.time == time for one in promises) for producer, time in later.items()

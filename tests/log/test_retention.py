@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import RangeError
 from penstock.log import Log, TopicSettings
 from penstock.log.manifest import Segment
-from penstock.log.retention import Retention, expired
+from penstock.log.retention import Retention, count_expired
 
 SECOND = 1_000_000
 
@@ -21,21 +21,21 @@ def segments(*appended: int, size: int = 100) -> list[Segment]:
 
 
 def test_without_limits_everything_stays() -> None:
-    assert expired(segments(1, 2, 3), Retention(), now=10**12) == 0
+    assert count_expired(segments(1, 2, 3), Retention(), now=10**12) == 0
 
 
 def test_segments_go_when_their_last_append_is_old_enough() -> None:
-    found = [expired(segments(10, 20, 30), Retention(seconds=15), now=now * SECOND) for now in (20, 30, 40, 100)]
+    found = [count_expired(segments(10, 20, 30), Retention(seconds=15), now=now * SECOND) for now in (20, 30, 40, 100)]
     assert found == [0, 1, 2, 3]
 
 
 def test_segments_go_from_the_front_until_the_rest_is_small_enough() -> None:
-    found = [expired(segments(1, 2, 3), Retention(bytes=limit), now=0) for limit in (300, 299, 100, 0)]
+    found = [count_expired(segments(1, 2, 3), Retention(bytes=limit), now=0) for limit in (300, 299, 100, 0)]
     assert found == [0, 1, 2, 3]
 
 
 def test_a_young_segment_keeps_older_ones_behind_it_only_by_order() -> None:
-    assert expired(segments(50, 10, 10), Retention(seconds=15), now=40 * SECOND) == 0
+    assert count_expired(segments(50, 10, 10), Retention(seconds=15), now=40 * SECOND) == 0
 
 
 def test_a_topic_lets_old_segments_go_when_it_rolls(log: Log) -> None:
@@ -56,9 +56,9 @@ def test_old_segments_can_be_let_go_without_an_append(log: Log, monkeypatch: pyt
     for _ in range(5):
         topic.append({"text": "x" * 900})
     assert topic.expire().segments == 0
-    monkeypatch.setattr(topic.writer(0), "_clock", lambda: time.time() + 7_200)
+    monkeypatch.setattr(topic.files.writer(0), "_clock", lambda: time.time() + 7_200)
     assert topic.expire().segments == 1
-    assert topic.read().num_rows == 5 - topic.start(0)
+    assert topic.read().num_rows == 5 - topic.files.start(0)
     assert topic.append({"text": "y"})[0].base_offset == 5
 
 

@@ -74,10 +74,10 @@ def test_a_delete_marker_stays_until_every_group_has_passed_it(log: Log, prices:
 
     log.topic("prices").compact()
     assert markers() == 1
-    log.group("fast").commit("prices", {number: prices.end(number)})
+    log.group("fast").commit("prices", {number: prices.ends()[number]})
     log.topic("prices").compact()
     assert markers() == 1
-    log.group("slow").commit("prices", {number: prices.end(number)})
+    log.group("slow").commit("prices", {number: prices.ends()[number]})
     log.topic("prices").compact()
     assert markers() == 0
     assert latest(prices) == {}

@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from penstock.errors import ConflictError, DeclarationError, FencedError
 from penstock.log import Log, Producer, Topic, TopicSettings
-from penstock.log.hashing import hash_keys, partition_of
+from penstock.schema.hashing import hash_keys, partition_of
 
 PARTITIONS = 3
 KEYS = st.integers(0, 7)

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ConflictError, DeclarationError, PartlyStoredError, RangeError, RowError, UnavailableError
 from penstock.log import Log, Topic, TopicSettings
-from penstock.log.hashing import hash_keys, partition_of
+from penstock.schema.hashing import hash_keys, partition_of
 
 
 def order(number: int, *, minute: int = 0, country: str | None = "DE") -> dict[str, object]:
@@ -198,7 +198,7 @@ def test_a_schema_change_reaches_readers_and_writers_in_other_log_objects(orders
 def test_a_change_that_would_lose_something_is_refused(orders: Topic, schema: str) -> None:
     with pytest.raises(DeclarationError):
         orders.evolve(schema)
-    assert len(orders.description.schemas) == 1
+    assert orders.schema_version == 1
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_when_one_partition_refuses_the_error_tells_which_are_stored(
     def refuse(_: object) -> None:
         raise UnavailableError("topic 'orders' partition 2: the disk is full")
 
-    monkeypatch.setattr(orders.writer(2), "append", refuse)
+    monkeypatch.setattr(orders.files.writer(2), "append", refuse)
     with pytest.raises(PartlyStoredError, match="these were stored: 0, 1, 3") as error:
         orders.append([order(number) for number in range(50)])
     assert [one.partition for one in error.value.stored] == [0, 1, 3]
@@ -274,10 +274,36 @@ def test_what_is_no_rows_is_refused(orders: Topic, rows: object) -> None:
         orders.append(rows)
 
 
-def test_a_data_frame_is_refused_with_the_way_to_append_it(orders: Topic) -> None:
-    with pytest.raises(RowError) as error:
-        orders.append(orders.read().to_pandas())
-    assert error.value.hint == "append pyarrow.Table.from_pandas(frame)"
+class ArrowFrame:
+    """A data frame as polars and others have it: all that is known of it is that it can be read as Arrow."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.cast(
+            pa.schema([f.with_type(pa.large_string()) if f.type == pa.string() else f for f in table.schema])
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def test_data_frames_are_appended_as_they_are(orders: Topic) -> None:
+    orders.append(order(number) for number in range(5))
+    stored = orders.read()
+    frame = stored.to_pandas()
+    frame.index = frame["order_id"] + 7  # an index is not a column
+    orders.append(frame)
+    orders.append(ArrowFrame(stored))
+    assert (
+        orders.read().sort_by("order_id").to_pylist() == pa.concat_tables([stored] * 3).sort_by("order_id").to_pylist()
+    )
+
+
+def test_a_data_frame_whose_columns_do_not_fit_is_refused(orders: Topic) -> None:
+    with pytest.raises(RowError, match="topic 'orders'"):
+        orders.append(pa.table({"order_id": ["one"]}).to_pandas())
+    with pytest.raises(RowError, match="topic 'orders'"):
+        orders.append(ArrowFrame(pa.table({"nobody": [1]})))
+    assert orders.read().num_rows == 0
 
 
 @pytest.mark.parametrize("deleted", ["yes", True, [1, 2, 3]])

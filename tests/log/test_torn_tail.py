@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DamagedError
-from penstock.log.files import Disk
 from penstock.log.frame import Stamp, encode, parse_header, place
 from penstock.log.partition import Partition, create_partition
 from penstock.log.pending_write import Request
@@ -22,6 +21,7 @@ from penstock.log.recovery import Outcome
 from penstock.log.segment import FIRST_FRAME
 from penstock.log.tail import Tail, TailFile
 from penstock.log.writer import PartitionWriter, WriterSettings
+from penstock.storage.files import Disk
 
 SCHEMA = pa.schema([("v", pa.int64())])
 TOPIC_ID = bytes(16)

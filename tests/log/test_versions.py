@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.files import Disk
 from penstock.log.versions import VERSIONS_NAME, Keys, KeyVersions
+from penstock.storage.files import Disk
 
 # Few different values, so that keys often share their first hash and differ in the second.
 KEY = st.tuples(st.integers(0, 4), st.integers(0, 3))

@@ -31,14 +31,14 @@ def test_many_threads_append_each_in_its_own_order(lines: Topic) -> None:
 
 def test_waiting_appends_share_a_sync(lines: Topic) -> None:
     """While one append is held up in its sync, the others queue, and one more sync takes them all."""
-    writer = lines.writer(0)
+    writer = lines.files.writer(0)
     lines.append({"writer": 0, "n": 0})
     before = writer.syncs
     with writer.exclusive():
         threads = [threading.Thread(target=lines.append, args=({"writer": n, "n": n},)) for n in range(10)]
         for thread in threads:
             thread.start()
-        while len(writer._together._waiting) < 9:
+        while len(writer._commits._waiting) < 9:
             pass
     for thread in threads:
         thread.join()
@@ -59,7 +59,7 @@ def test_two_log_objects_append_beside_each_other(lines: Topic, log: Log) -> Non
 
 
 def test_append_times_never_go_back(lines: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = lines.writer(0)
+    writer = lines.files.writer(0)
     for now in (1_000.0, 500.0, 2_000.0):
         monkeypatch.setattr(writer, "_clock", lambda now=now: now)
         lines.append({"writer": 0, "n": 0})
@@ -69,7 +69,7 @@ def test_append_times_never_go_back(lines: Topic, monkeypatch: pytest.MonkeyPatc
 def test_without_fsync_rows_are_visible_at_once(log: Log) -> None:
     topic = log.create_topic("fast", "n long", settings=TopicSettings(durability="os"))
     topic.append([{"n": 1}])
-    assert topic.writer(0).syncs == 0
+    assert topic.files.writer(0).syncs == 0
     assert topic.read().num_rows == 1
 
 

@@ -53,10 +53,10 @@ def same() -> Callable[[str, Python], None]:
     """Checks that a query in SQL and the Python verbs give the same plan."""
 
     def check(query: str, python: Python) -> None:
-        one, other = shop(), shop()
-        one.app.sql(f"CREATE VIEW answer AS {query}")
-        other.app.view("answer", python(other))
-        assert one.app.plan == other.app.plan
+        in_sql, in_python = shop(), shop()
+        in_sql.app.sql(f"CREATE VIEW answer AS {query}")
+        in_python.app.view("answer", python(in_python))
+        assert in_sql.app.plan == in_python.app.plan
 
     return check
 
@@ -69,6 +69,19 @@ def refused() -> Callable[[str], DeclarationError]:
         with pytest.raises(DeclarationError) as raised:
             shop().app.sql(statement)
         return raised.value
+
+    return check
+
+
+@pytest.fixture
+def check_refused(refused: Callable[[str], DeclarationError]) -> Callable[[str, str, str | None], None]:
+    """Checks that a query is refused with this in its message and hint, and with the line of the caller."""
+
+    def check(query: str, message: str, hint: str | None) -> None:
+        error = refused(query)
+        assert message in error.message
+        assert "conftest.py:" in error.message
+        assert (hint is None) or (error.hint is not None and hint in error.hint)
 
     return check
 

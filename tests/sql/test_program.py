@@ -63,10 +63,10 @@ def test_a_file_gives_the_plan_of_the_same_app_in_python(write: Callable[..., Pa
 
 def test_everything_has_the_line_of_the_file(write: Callable[..., Path]) -> None:
     large = load_app(write(SHOP)).plan.views[0]
-    assert str(large.place) == "shop.sql:10"
-    assert str(large.node.place) == "shop.sql:11"
-    assert str(large.node.input.place) == "shop.sql:13"  # type: ignore[union-attr]
-    assert str(large.node.input.input.place) == "shop.sql:5"  # type: ignore[union-attr]
+    assert str(large.location) == "shop.sql:10"
+    assert str(large.node.location) == "shop.sql:11"
+    assert str(large.node.input.location) == "shop.sql:13"  # type: ignore[union-attr]
+    assert str(large.node.input.input.location) == "shop.sql:5"  # type: ignore[union-attr]
 
 
 REFUSED = [
@@ -151,7 +151,7 @@ def test_an_app_takes_one_statement_at_a_time(declared: Callable[[], Any]) -> No
 
 def test_the_place_in_a_python_program_is_the_call(declared: Callable[[], Any]) -> None:
     node = declared().app.sql("SELECT order_id\nFROM orders").node
-    assert Path(node.place.file).name == "test_program.py"
+    assert Path(node.location.file).name == "test_program.py"
 
 
 def test_explain_gives_what_the_command_prints(declared: Callable[[], Any]) -> None:

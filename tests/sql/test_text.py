@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from penstock import App
 from penstock.errors import DeclarationError
-from penstock.flow.plan import Place
-from penstock.sql.text import Span, Text, left_open, outermost, parts, said, starts, unwrapped
+from penstock.flow.plan import Location
+from penstock.sql.text import (
+    Span,
+    Text,
+    split_at_commas,
+    to_sql,
+    token_starts,
+    top_level,
+    unclosed_bracket,
+    without_parentheses,
+)
 
 QUERIES = [
     "SELECT order_id , amount * 2 AS twice FROM orders WHERE country = 'DE -- /* no comment' AND amount > 9",
@@ -58,7 +67,7 @@ def plan_of(query: str) -> Any:
 
 def pieces(query: str) -> list[str]:
     """The words of a query; a quoted text is one of them."""
-    return [token.raw for token in Text(query, Place("", 1)).tokens]
+    return [token.raw for token in Text(query, Location("", 1)).tokens]
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -91,7 +100,7 @@ def test_a_broken_statement_is_refused_and_nothing_else(query: str, draws: st.Da
 
 
 def span_of(text: str) -> Span:
-    whole = Text(text, Place("shop.sql", 1))
+    whole = Text(text, Location("shop.sql", 1))
     return Span(whole, whole.tokens, 0)
 
 
@@ -112,18 +121,18 @@ def test_a_span_says_what_the_user_wrote_with_single_spaces(text: str, shown: st
 
 def test_tokens_are_left_out_or_written_otherwise() -> None:
     span = span_of("o.amount > 1")
-    assert said(span.tokens, {0: "amount", 1: "", 2: ""}.get) == "amount > 1"
+    assert to_sql(span.tokens, {0: "amount", 1: "", 2: ""}.get) == "amount > 1"
 
 
 def test_commas_in_brackets_and_in_case_do_not_part() -> None:
-    assert list(map(str, parts(span_of("f(a, b), [c, d], x")))) == ["f(a, b)", "[c, d]", "x"]
+    assert list(map(str, split_at_commas(span_of("f(a, b), [c, d], x")))) == ["f(a, b)", "[c, d]", "x"]
     span = span_of("a AND CASE WHEN b AND c THEN t.end END AND d")
-    assert [span.keywords[number] for number in outermost(span.tokens)] == ["a", "and", "and", "d"]
+    assert [span.keywords[number] for number in top_level(span.tokens)] == ["a", "and", "and", "d"]
 
 
 def test_parentheses_around_everything_are_taken_away() -> None:
-    assert str(unwrapped(span_of("((a) + (b))"))) == "(a) + (b)"
-    assert str(unwrapped(span_of("(a) + (b)"))) == "(a) + (b)"
+    assert str(without_parentheses(span_of("((a) + (b))"))) == "(a) + (b)"
+    assert str(without_parentheses(span_of("(a) + (b)"))) == "(a) + (b)"
 
 
 def test_a_comment_in_an_expression_is_no_part_of_it(same: Callable[..., None]) -> None:
@@ -147,11 +156,11 @@ def test_a_quote_that_is_not_closed_is_told_with_the_line_where_it_begins(text: 
 
 
 def test_the_last_bracket_that_nothing_closes_is_found() -> None:
-    assert str(left_open(span_of("f(a), (b + [c]"))) == "(b + [c]"
-    assert str(left_open(span_of("CASE WHEN (a) THEN b"))) == "CASE WHEN (a) THEN b"
-    assert left_open(span_of("f(a)")) is None
+    assert str(unclosed_bracket(span_of("f(a), (b + [c]"))) == "(b + [c]"
+    assert str(unclosed_bracket(span_of("CASE WHEN (a) THEN b"))) == "CASE WHEN (a) THEN b"
+    assert unclosed_bracket(span_of("f(a)")) is None
 
 
 def test_tokens_begin_where_the_text_that_is_said_has_them() -> None:
     span = span_of("  a  +f( b )")
-    assert [str(span)[start] for start in starts(span.tokens)] == ["a", "+", "f", "(", "b", ")"]
+    assert [str(span)[start] for start in token_starts(span.tokens)] == ["a", "+", "f", "(", "b", ")"]

@@ -1,4 +1,4 @@
-"""Short ways to write down views and their changes."""
+"""Short ways to write tables of targets and their changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from penstock.contracts import Changes, TargetTable
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 Row = Mapping[str, object]
 
 
-def view(name: str, schema: str, key: tuple[str, ...] | None = None, version: str = "") -> TargetTable:
+def target_table(name: str, schema: str, key: tuple[str, ...] | None = None, version: str = "") -> TargetTable:
     return TargetTable(name, parse_schema(schema), key, version)
 
 
@@ -23,9 +23,9 @@ def changes(table: TargetTable, weighted: Iterable[tuple[int, Row]]) -> Changes:
     return Changes(rows, pa.array([weight for weight, _ in pairs], pa.int64()))
 
 
-def added(table: TargetTable, *rows: Row) -> list[Changes]:
+def additions(table: TargetTable, *rows: Row) -> list[Changes]:
     return [changes(table, [(1, row) for row in rows])]
 
 
-def removed(table: TargetTable, *rows: Row) -> list[Changes]:
+def removals(table: TargetTable, *rows: Row) -> list[Changes]:
     return [changes(table, [(-1, row) for row in rows])]

@@ -12,37 +12,37 @@ import pytest
 from penstock.contracts import CannotTakeBack, Changes, KeepsTables, Target, TargetTable
 from penstock.derive.sqlite.target import SqliteTarget
 from penstock.engine.build.sources import DEAD_SCHEMA
-from penstock.engine.ledger.ledger import instance_name
 from penstock.engine.publish import topics
+from penstock.engine.publish.app_writer import AppWriter, open_app_writer, written_by
 from penstock.engine.publish.measured import Measured
 from penstock.engine.publish.side_topics import SideTopics
 from penstock.engine.publish.topics import TopicSink, TopicTarget
 from penstock.log import Log, TopicSettings
-from penstock.log.producer import Producer
-from tests.derive.sqlite.reading import query
-from tests.targets.changes import added, view
+from tests.derive.sqlite.queries import query
+from tests.targets.changes import additions, target_table
 from tests.targets.memory import Memory, MemoryTarget
 
-TOTALS = view("totals", "country string, total bigint", ("country",))
-SEEN = view("seen", "id bigint, name string")
-MORE = view("more", "id bigint, name string")
+TOTALS = target_table("totals", "country string, total bigint", ("country",))
+SEEN = target_table("seen", "id bigint, name string")
+MORE = target_table("more", "id bigint, name string")
 Rows = list[tuple[object, ...]]
 
 
 class World(ABC):
-    """A target that was never opened. Its sinks are 'seen' and 'more', whose rows have no key, and perhaps 'totals'."""
+    """Where one target stores its data, at first empty. Its sinks are 'seen' and 'more', without a key, and perhaps
+    'totals', with one."""
 
-    kind: type  # of the target, which tells its powers
-    counts_epochs = True  # not only rows
+    kind: type  # of the target; it decides which powers are tested
+    counts_epochs = True  # it stores the number of the last epoch, and not only rows
     has_keys = True  # there is a sink 'totals'
-    older_tokens: Sequence[int] = (1, 2)  # which cannot take over from instance 2
+    older_tokens: Sequence[int] = (1, 2)  # these cannot take over from instance 2
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @abstractmethod
     def open(self, token: int) -> Target:
-        """A target, opened and not yet taken over; opened twice, it is the same place."""
+        """Open the target, without taking over. Every call opens the same data."""
 
     @abstractmethod
     def rows(self, name: str) -> Rows:
@@ -62,14 +62,14 @@ class World(ABC):
         return self.take_over(token)[0]
 
     def limit_epochs(self, monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
-        """Let the target have this limit."""
+        """Set the target's limit."""
         raise AssertionError(f"{self.kind.__name__} does not limit epochs")
 
-    def ids(self, *numbers: int, name: str = "seen") -> list[Changes]:
+    def additions(self, *numbers: int, name: str = "seen") -> list[Changes]:
         """The changes that add rows with these ids."""
-        return added(SEEN, *({"id": number, "name": name} for number in numbers))
+        return additions(SEEN, *({"id": number, "name": name} for number in numbers))
 
-    def seen(self, name: str = "seen") -> list[object]:
+    def stored_ids(self, name: str = "seen") -> list[object]:
         """The ids of the rows of a sink."""
         return [row[0] for row in self.rows(name)]
 
@@ -118,20 +118,21 @@ class MemoryWorld(World):
 
 
 class LogWorld(World):
-    """Tokens are given by the log, each of them once. So none can come a second time."""
+    """The log gives each token once, so none can be used twice."""
 
     older_tokens = (1,)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.log = Log(self.path / "log")
-        self._owners: dict[int, Producer] = {}
+        self._writers: dict[int, AppWriter] = {}
 
-    def owner(self, token: int) -> Producer:
-        while token not in self._owners:
-            producer = self.log.producer(instance_name("shop"))
-            self._owners[producer.epoch] = producer
-        return self._owners[token]
+    def writer(self, token: int) -> AppWriter:
+        while token not in self._writers:
+            writer = open_app_writer(self.log, "shop")
+            writer.begin(written_by(self.log, "shop", created=1))
+            self._writers[writer.token] = writer
+        return self._writers[token]
 
 
 class TopicsWorld(LogWorld):
@@ -142,7 +143,7 @@ class TopicsWorld(LogWorld):
             table.name: TopicSink(table.name, table.schema, TopicSettings(key=table.key or ()))
             for table in (TOTALS, SEEN, MORE)
         }
-        return TopicTarget(self.log, self.owner(token), "shop.sinks", sinks)
+        return TopicTarget(self.log, self.writer(token), sinks)
 
     def limit_epochs(self, monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
         monkeypatch.setattr(topics, "MOST_BYTES", most_bytes)
@@ -163,18 +164,18 @@ class TopicsWorld(LogWorld):
 
 
 class SideTopicsWorld(LogWorld):
-    """Rows are those that could not be evaluated, and their ids are offsets."""
+    """The rows are those that could not be evaluated; their ids are offsets."""
 
     kind = SideTopics
     counts_epochs = False
     has_keys = False
 
     def open(self, token: int) -> Target:
-        return SideTopics(self.log, self.owner(token))
+        return SideTopics(self.log, self.writer(token))
 
-    def ids(self, *numbers: int, name: str = "seen") -> list[Changes]:
+    def additions(self, *numbers: int, name: str = "seen") -> list[Changes]:
         rows = [{"topic": name, "partition": 0, "offset": number, "error": "bad", "row": "{}"} for number in numbers]
-        return added(TargetTable(name, DEAD_SCHEMA), *rows)
+        return additions(TargetTable(name, DEAD_SCHEMA), *rows)
 
     def rows(self, name: str) -> Rows:
         if name not in self.log.topics():

@@ -1,30 +1,10 @@
-"""The source and the log in memory keep the contracts of sources and writers."""
+"""The source in memory keeps the contract of sources."""
 
 from __future__ import annotations
 
-import pytest
-
 from penstock.contracts import Source
-from penstock.testing.capture import ConfirmedMemorySource, Event, MemoryLog, MemorySource, MemoryWriter, Pause
+from penstock.testing.capture import ConfirmedMemorySource, Event, MemorySource, Pause
 from tests.capture.contract import SourceContract
-from tests.log.writer_contract import WriterContract
-
-
-class TestMemoryWriter(WriterContract):
-    @pytest.fixture(autouse=True)
-    def _log(self) -> None:
-        self.log = MemoryLog()
-
-    def open(self, name: str = "capture") -> MemoryWriter:
-        return self.log.writer(name)
-
-    def stored(self, topic: str = "orders") -> list[tuple[int, bool]]:
-        found = []
-        for row, mark in self.log.topics.get(topic, []):
-            assert isinstance(row["id"], int)
-            found.append((row["id"], mark))
-        return found
-
 
 EVENTS = [Event("orders", {"id": number}) for number in range(1, 13)]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.app import App
+from penstock.errors import DeclarationError
 from penstock.flow.settings import AppSettings
 from penstock.flow.windows import tumbling
 from penstock.testing import Crash, Rig
@@ -43,7 +44,7 @@ def test_an_app_moves_only_when_the_test_says_so(spark: SparkSession) -> None:
         assert rig.query("SELECT total FROM minutes WHERE n = ?", [1]) == [{"total": 5}]
 
 
-def test_the_books_and_positions_can_be_seen(spark: SparkSession) -> None:
+def test_accounts_and_positions_can_be_inspected(spark: SparkSession) -> None:
     with Rig(shop(max_rows=2), spark=spark) as rig:
         assert rig.positions("orders") == {}
         assert rig.watermark("orders") is None
@@ -67,7 +68,7 @@ def test_rows_of_a_table_can_be_deleted(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("step", ["plan", "run", "publish", "commit"])
-def test_a_crash_happens_where_it_was_asked_for_and_the_next_instance_goes_on(spark: SparkSession, step: str) -> None:
+def test_a_crash_happens_where_it_was_asked_for_and_the_next_instance_continues(spark: SparkSession, step: str) -> None:
     with Rig(shop(), spark=spark) as rig:
         rig.append("orders", [{"id": 1, "amount": 5, "placed": rig.now}])
         rig.crash_at(step)  # type: ignore[arg-type]
@@ -77,6 +78,31 @@ def test_a_crash_happens_where_it_was_asked_for_and_the_next_instance_goes_on(sp
         rig.run()
         assert rig.view("large") == [{"id": 1}]
         assert rig.account("large").came == 1
+
+
+def test_in_a_block_a_crash_is_expected_and_the_app_restarted(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        rig.append("orders", [{"id": 1, "amount": 5, "placed": rig.now}])
+        with rig.crash_at("publish"):
+            rig.run()
+        rig.run()
+        assert rig.view("large") == [{"id": 1}]
+        with pytest.raises(AssertionError, match="no epoch has come to the end of step 'run'"), rig.crash_at("run"):
+            rig.run()  # nothing is left to do
+        with pytest.raises(DeclarationError, match=r"no step 'publsh'; it has plan, run, publish, commit") as refused:
+            rig.crash_at("publsh")  # type: ignore[arg-type]
+        assert refused.value.hint == "did you mean 'publish'?"
+
+
+def test_the_clock_moves_by_durations_that_have_a_unit(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        began = rig.now
+        rig.advance("5 minutes")
+        rig.advance(timedelta(minutes=5))
+        assert rig.now - began == timedelta(minutes=10)
+        with pytest.raises(DeclarationError, match="a duration has a unit; found 5") as refused:
+            rig.advance(5)  # type: ignore[arg-type]
+        assert refused.value.hint == "did you mean '5 seconds'?"
 
 
 def test_a_folder_that_was_given_is_kept_and_found_again(spark: SparkSession, tmp_path: Path) -> None:

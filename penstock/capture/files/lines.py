@@ -1,4 +1,4 @@
-"""The lines of an input, with their numbers, and whether more of them is to be expected at once."""
+"""The numbered lines of an input, and whether the next one is available without waiting."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 BLOCK_BYTES = 1 << 20
-# How long an input has to be silent before what has come from it is stored. Shorter than anyone notices.
+# How long an input must pause before the rows read from it are stored. Shorter than anyone notices.
 LINGER_SECONDS = 0.05
 BYTE_ORDER_MARK = "\ufeff"
 
 
-class Blocks(Protocol):
-    """A stream of bytes: `read1` returns what is there, and waits only when nothing is; empty at the end."""
+class ByteStream(Protocol):
+    """A stream of bytes. `read1` returns what is available, waits only if nothing is, and returns b"" at the end."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -29,15 +29,15 @@ class Blocks(Protocol):
 
 
 class Lines:
-    """Iterates over the lines of a stream. Bytes that are not UTF-8 become surrogates, for the caller to find."""
+    """Iterates over the lines of a stream. Bytes that are not UTF-8 become surrogates, which the caller must check."""
 
-    def __init__(self, stream: Blocks, *, progress: Callable[[int], None] = lambda count: None) -> None:
-        self.number = 0  # of the line returned last
-        self.first = ""
+    def __init__(self, stream: ByteStream, *, progress: Callable[[int], None] = lambda count: None) -> None:
+        self.number = 0  # of the last line returned
+        self.first_line = ""
         self._stream = stream
         self._progress = progress
         self._lines: deque[bytes] = deque()
-        self._rest = b""
+        self._partial_line = b""
         self._ended = False
 
     def __iter__(self) -> Iterator[str]:
@@ -47,31 +47,31 @@ class Lines:
         while not self._lines:
             if self._ended:
                 raise StopIteration
-            self._read()
+            self._read_block()
         self.number += 1
         text = self._lines.popleft().decode("utf-8", errors="surrogateescape")
         if self.number == 1:
-            self.first = text = text.removeprefix(BYTE_ORDER_MARK)
+            self.first_line = text = text.removeprefix(BYTE_ORDER_MARK)
         return text
 
-    def idle(self, seconds: float = LINGER_SECONDS) -> bool:
-        """Whether the next line is not there and does not come for so long."""
+    def is_idle(self, seconds: float = LINGER_SECONDS) -> bool:
+        """Whether the next line does not arrive within this time. False at the end of the input."""
         if self._lines or self._ended:
             return False
         try:
             descriptor = self._stream.fileno()
         except io.UnsupportedOperation:
-            return False  # bytes in memory are always there
-        poll = select.poll()  # `select` refuses descriptors from 1,024 on
+            return False  # bytes in memory are always available
+        poll = select.poll()  # `select` refuses descriptors from 1,024 up
         poll.register(descriptor, select.POLLIN)
         return not poll.poll(seconds * 1000)
 
-    def _read(self) -> None:
+    def _read_block(self) -> None:
         block = self._stream.read1(BLOCK_BYTES)
         self._progress(len(block))
-        *lines, self._rest = (self._rest + block).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + block).split(b"\n")
         self._lines.extend(line + b"\n" for line in lines)
         if not block:
             self._ended = True
-            if self._rest:
-                self._lines.append(self._rest)
+            if self._partial_line:
+                self._lines.append(self._partial_line)

@@ -1,6 +1,6 @@
-"""The records of an input, JSON lines or CSV, as rows for a topic. A bad one carries its problem; reading continues.
+"""The records of an input, JSON lines or CSV, as rows for a topic. A bad record carries its problem; reading continues.
 
-Values are brought into the topic's types as far as the format needs it; whether they fit is for the topic to say.
+Values are converted to the topic's types as far as the format requires. The topic decides whether they fit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.capture.files.lines import Lines
-from penstock.capture.files.values import ReadValue, as_it_is, has_decimals, json_reader, text_reader
+from penstock.capture.files.value_readers import ReadValue, has_decimals, identity, json_reader, text_reader
 from penstock.errors import DeclarationError, RowError
-from penstock.log import closest
+from penstock.suggest import closest
 
 Row = dict[str, object]
 
@@ -27,7 +27,7 @@ MOST_FIELD_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Record:
-    """One record: its number (from 1), the line it begins in, its text, and its row or what is wrong with it."""
+    """One record: its number (from 1), the line where it starts, its text, and its row or its problem."""
 
     number: int
     line: int
@@ -37,33 +37,33 @@ class Record:
 
 
 def json_records(lines: Lines, schema: pa.Schema, *, where: str) -> Iterator[Record]:
-    """One JSON object per line. Numbers keep all their digits where the topic has decimals."""
+    """Read one JSON object per line. Numbers keep all their digits if the topic has decimals."""
     exact = any(has_decimals(field.type) for field in schema)
     readers = {field.name: json_reader(field.type) for field in schema}
-    changing = {name: read for name, read in readers.items() if read is not as_it_is}
+    converters = {name: read for name, read in readers.items() if read is not identity}
 
     def parse(text: str) -> Row:
         row = json.loads(text.rstrip("\r\n"), parse_float=Decimal if exact else None)
         if not isinstance(row, dict):
             raise _BadRecordError(f"is not a JSON object; found {_json_kind(row)}", hint="give one object per line")
-        return row | {name: _read(read, name, row[name]) for name, read in changing.items() if name in row}
+        return row | {name: _read_value(read, name, row[name]) for name, read in converters.items() if name in row}
 
     number = 0
     for text in lines:
         if text.strip():
             number += 1
-            yield _record(Record(number, lines.number, text, {}), partial(parse, text), where)
+            yield _fill_record(Record(number, lines.number, text, {}), partial(parse, text), where)
 
 
 def csv_records(lines: Lines, schema: pa.Schema, *, where: str) -> Iterator[Record]:
-    """CSV whose first line names the columns.
+    """Read CSV whose first line names the columns.
 
     An empty field is null; in a string column that cannot be null it is the empty string.
     """
     csv.field_size_limit(MOST_FIELD_BYTES)
-    taken: list[str] = []
-    parsed = csv.reader(_noted(lines, taken), strict=True)
-    names = _header(next(parsed, []), schema, where)
+    raw_lines: list[str] = []
+    parsed = csv.reader(_tee_lines(lines, raw_lines), strict=True)
+    names = _column_names(next(parsed, []), schema, where)
     columns = [(name, schema.field(name)) for name in names]
     readers = {name: text_reader(field.type) for name, field in columns}
     empty = {name: None if field.nullable or not pa.types.is_string(field.type) else "" for name, field in columns}
@@ -72,23 +72,23 @@ def csv_records(lines: Lines, schema: pa.Schema, *, where: str) -> Iterator[Reco
         if len(fields) != len(names):
             raise _BadRecordError(f"has {len(fields)} fields; the header has {len(names)}")
         pairs = zip(names, fields, strict=True)
-        return {name: _read(readers[name], name, text) if text else empty[name] for name, text in pairs}
+        return {name: _read_value(readers[name], name, text) if text else empty[name] for name, text in pairs}
 
     number = 0
     while True:
-        taken.clear()
+        raw_lines.clear()
         line = lines.number + 1
         fields, problem = _next_fields(parsed)
         if fields is None and problem is None:
             return
         if fields or problem:
             number += 1
-            record = Record(number, line, "".join(taken), {})
+            record = Record(number, line, "".join(raw_lines), {})
             if problem:
                 record.problem = RowError(f"{where}: line {line} is not CSV; {problem}")
                 yield record
             else:
-                yield _record(record, partial(parse, fields or []), where)
+                yield _fill_record(record, partial(parse, fields or []), where)
 
 
 class _BadRecordError(Exception):
@@ -99,8 +99,8 @@ class _BadRecordError(Exception):
         self.hint = hint
 
 
-def _record(record: Record, parse: Callable[[], Row], where: str) -> Record:
-    """The record with its row, or with its problem."""
+def _fill_record(record: Record, parse: Callable[[], Row], where: str) -> Record:
+    """Set the row of a record, or its problem."""
     try:
         if not record.text.isascii():
             record.text.encode()
@@ -117,7 +117,7 @@ def _record(record: Record, parse: Callable[[], Row], where: str) -> Record:
     return record
 
 
-def _read(read: ReadValue, name: str, value: object) -> object:
+def _read_value(read: ReadValue, name: str, value: object) -> object:
     if value is None:
         return None
     try:
@@ -128,28 +128,30 @@ def _read(read: ReadValue, name: str, value: object) -> object:
 
 
 def _json_kind(value: object) -> str:
-    """What JSON calls a value that is not an object."""
+    """The JSON name of a value that is not an object."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return "an array" if isinstance(value, list) else "a string" if isinstance(value, str) else "a number"
 
 
-def _noted(lines: Lines, taken: list[str]) -> Iterator[str]:
+def _tee_lines(lines: Lines, raw_lines: list[str]) -> Iterator[str]:
+    """The same lines, each also appended to `raw_lines`."""
     for text in lines:
-        taken.append(text)
+        raw_lines.append(text)
         yield text
 
 
 def _next_fields(parsed: Iterator[list[str]]) -> tuple[list[str] | None, str | None]:
-    """The fields of the next record, or what is wrong with it; neither at the end."""
+    """The fields of the next record, or its problem; neither at the end."""
     try:
         return next(parsed, None), None
     except csv.Error as error:
         return None, str(error)
 
 
-def _header(names: list[str], schema: pa.Schema, where: str) -> list[str]:
-    names = [name.strip() for name in names]
+def _column_names(header: list[str], schema: pa.Schema, where: str) -> list[str]:
+    """The columns that the header names. DeclarationError if one is unknown or repeated."""
+    names = [name.strip() for name in header]
     for name in names:
         if name not in schema.names:
             raise DeclarationError(

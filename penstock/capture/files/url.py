@@ -1,4 +1,4 @@
-"""Files by their URL: `file:orders.csv`, `file:///data/orders.jsonl`, `file:orders.txt?format=json`."""
+"""Files by URL: `file:orders.csv`, `file:///data/orders.jsonl`, `file:orders.txt?format=json`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _EXAMPLE = "as in file:orders.csv, file:///data/orders.jsonl or file:orders.txt?
 
 
 def check_url(url: str) -> None:
-    """DeclarationError unless the URL names a file and a format. Whether the file exists is seen when it is opened."""
+    """Raise DeclarationError unless the URL names a file and a format. Whether the file exists is not checked."""
     _parse_url(url)
 
 
 def open_source(url: str, tables: Sequence[SourceTable]) -> FileSource:
-    """Open the file. It has one table, whose schema says how its values are read."""
+    """Open the file. It has one table, whose schema decides how values are read."""
     path, format_ = _parse_url(url)
     if len(tables) != 1:
         raise DeclarationError(f"source: {url!r} has one table; {len(tables)} were asked for")

@@ -1,10 +1,10 @@
-"""The two writers of inputs that are read by a command: with a name, and without."""
+"""The writers of `penstock produce`: with a name, which stores each record once, and without."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.capture.files.earlier import EarlierRecords, earlier_records
+from penstock.capture.files.earlier_records import EarlierRecords, earlier_records
 from penstock.contracts import Position, TopicRows
 from penstock.errors import DeclarationError
 from penstock.log import Log, LogWriter, Topic
@@ -13,17 +13,17 @@ _INPUTS = "inputs"
 
 
 class InputWriter:
-    """Writes one input into one topic, under a name that may bring an input into each of several topics.
+    """Writes one input to one topic, under a name. The same name may write one input to each of several topics.
 
-    The position of the name is `{"inputs": {topic's id: position of its input}}`. It goes by ids, so a topic that is
-    dropped and created again takes its input again.
+    The position of the name is `{"inputs": {topic's id: position of its input}}`. Because it uses ids, a topic that is
+    dropped and created again reads its input from the beginning.
     """
 
     def __init__(self, writer: LogWriter, topic: Topic, earlier: EarlierRecords) -> None:
         self._writer = writer
-        self._topic_id = topic.description.id
+        self._topic_id = topic.id
         self._earlier = earlier
-        self._inputs = _inputs_of(writer.position, writer.name)
+        self._inputs = _input_positions(writer.position, writer.name)
 
     @property
     def token(self) -> int:
@@ -31,10 +31,10 @@ class InputWriter:
 
     @property
     def position(self) -> Position | None:
-        """How far the input has been stored, also by earlier versions."""
-        own = self._inputs.get(self._topic_id)
-        if own is not None or not self._earlier.oldest:
-            return own
+        """How far the input has been stored, including by earlier versions."""
+        stored = self._inputs.get(self._topic_id)
+        if stored is not None or not self._earlier.oldest:
+            return stored
         return {"records": self._earlier.oldest}
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
@@ -48,13 +48,13 @@ class InputWriter:
 
 
 def open_input_writer(log: Log, name: str, topic: Topic) -> tuple[InputWriter, EarlierRecords]:
-    """Become the writer of this name, for one topic; and what earlier versions have stored under it."""
+    """Open the writer of this name for one topic, which fences the last; and what earlier versions stored under it."""
     earlier = earlier_records(topic, log.producer(name))
     return InputWriter(log.writer(name), topic, earlier), earlier
 
 
 class UnnamedWriter:
-    """Appends rows as they come. Without a name nothing is remembered: what is written again is stored again."""
+    """Appends rows as they come. It remembers nothing: rows that are written again are stored again."""
 
     token = 0
 
@@ -64,17 +64,15 @@ class UnnamedWriter:
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
         for part in rows:
-            topic = self._log.topic(part.topic)
-            for requests in topic.requests_in_pieces(part.rows, deleted=part.deleted):
-                topic.store(requests)
+            self._log.topic(part.topic).append_in_pieces(part.rows, deleted=part.deleted)
         self.position = position
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
-def _inputs_of(position: Position | None, name: str) -> dict[str, Position]:
+def _input_positions(position: Position | None, name: str) -> dict[str, Position]:
     inputs = position.get(_INPUTS) if isinstance(position, Mapping) else None
     if position is None:
         return {}

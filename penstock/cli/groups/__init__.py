@@ -1,4 +1,4 @@
-"""`penstock groups`: who reads what, and how far they have come."""
+"""`penstock groups`: who reads which topics, and how far."""
 
 from __future__ import annotations
 

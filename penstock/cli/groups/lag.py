@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from penstock.cli.command import command
-from penstock.cli.groups.known import known_group
+from penstock.cli.groups.find import find_group
 from penstock.cli.options import DEFAULT_LOG, AsJson, GroupName, LogPath, open_log
 from penstock.cli.output import print_json, print_table
 
 
 @command
-def lag(group: GroupName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+def lag(group: GroupName, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """Show how far a group is behind: the offsets between its committed one and the end, in every partition."""
-    with open_log(log) as opened:
-        lags = known_group(opened, group).lag()
+    with open_log(log_path) as log:
+        lags = find_group(log, group).lag()
     if as_json:
-        total = sum(one.lag for one in lags)
-        print_json({"group": group, "lag": total, "partitions": [asdict(one) for one in lags]})
+        total = sum(partition.lag for partition in lags)
+        print_json({"group": group, "lag": total, "partitions": [asdict(partition) for partition in lags]})
     else:
         columns = ("topic", "partition", "committed", "end", "lag", "member")
-        print_table(columns, [list(asdict(one).values()) for one in lags])
+        print_table(columns, [list(asdict(partition).values()) for partition in lags])

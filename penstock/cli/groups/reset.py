@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, GroupName, LogPath, OnlyPartition, TopicName, open_log
-from penstock.cli.output import print_json, print_table, say, tell
+from penstock.cli.output import print_json, print_line, print_stderr, print_table
 from penstock.cli.positions import POSITION_HELP
 
 
@@ -20,19 +20,17 @@ def reset(
     to: Annotated[str, typer.Option(metavar="POSITION", help=f"Where it goes on: {POSITION_HELP}.")],
     partition: OnlyPartition = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only the plan is shown.")] = False,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Move the committed offsets of a group, which must have no living members. Prints the plan; --execute does it."""
     from penstock.cli.positions import positions_in
-    from penstock.log.ddl import closest
+    from penstock.suggest import closest
 
-    with open_log(log) as opened:
-        moved = opened.group(group)
-        known = opened.groups()
-        moves = moved.plan_reset(
-            topic, positions_in(opened.topic(topic), to, None if partition is None else [partition])
-        )
+    with open_log(log_path) as log:
+        moved = log.group(group)
+        known = log.groups()
+        moves = moved.plan_reset(topic, positions_in(log.topic(topic), to, None if partition is None else [partition]))
         if execute:
             moved.reset(moves)
     new = group not in known
@@ -41,10 +39,10 @@ def reset(
         return
     if new:
         near = closest(group, known)
-        say(f"group '{group}' is new" + (f"; {near}" if near else ""))
+        print_line(f"group '{group}' is new" + (f"; {near}" if near else ""))
     rows = [(move.topic, move.partition, move.committed, move.target) for move in moves]
     print_table(("topic", "partition", "committed", "to"), rows)
     if execute:
-        say(f"group '{group}' was {'created' if new else 'moved'}")
+        print_line(f"group '{group}' was {'created' if new else 'moved'}")
     else:
-        tell("nothing was changed; add --execute to do this")
+        print_stderr("nothing was changed; add --execute to do this")

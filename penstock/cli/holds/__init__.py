@@ -1,4 +1,4 @@
-"""`penstock holds`: what is kept on disk for whom."""
+"""`penstock holds`: what is kept on disk, and for whom."""
 
 from __future__ import annotations
 

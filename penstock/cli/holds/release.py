@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Yes, open_log
-from penstock.cli.output import print_json, say
+from penstock.cli.output import print_json, print_line
 from penstock.errors import DamagedError, DeclarationError
 
 if TYPE_CHECKING:
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 def release(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The holder, as `penstock holds` shows it.")],
     yes: Yes = False,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone. `app:NAME` forgets an app: if
     it runs it is stopped, and it can only be started again with --rebuild."""
     kind, owner = name.split(":", 1) if ":" in name else ("hold", name)
-    with open_log(log) as opened:
-        ledger = _ledger_of(opened, owner.partition(":")[0]) if kind in ("app", "savepoint") else None
+    with open_log(log_path) as log:
+        ledger = _ledger_of(log, owner.partition(":")[0]) if kind in ("app", "savepoint") else None
         _refuse_savepoints_and_groups(kind, owner, ledger)
-        known = _is_known(opened, name)
+        known = _is_known(log, name)
         if known and not yes:
             typer.confirm(_question(kind, owner, name), abort=True, err=True)
         if kind == "app" and known:
             from penstock.engine.ledger.registration import forget_app
 
-            forget_app(opened, ledger, owner)
+            forget_app(log, ledger, owner)
         else:
-            opened.release(name)
+            log.release(name)
     if as_json:
         print_json({"hold": name, "released": known})
     else:
-        say(f"released '{name}'" if known else f"nothing is held by '{name}'")
+        print_line(f"released '{name}'" if known else f"nothing is held by '{name}'")
 
 
 def _is_known(log: Log, name: str) -> bool:
     try:
         return name in {hold.name for hold in log.holds()}
     except DamagedError:
-        return True  # dropping it may be the way out
+        return True  # the damaged hold may be this one, and dropping it helps
 
 
 def _question(kind: str, owner: str, name: str) -> str:
@@ -58,7 +58,7 @@ def _question(kind: str, owner: str, name: str) -> str:
 
 
 def _ledger_of(log: Log, app: str) -> Ledger | None:
-    """The ledger of an app that has been started; None if its folder is gone."""
+    """The ledger of an app that has run; None if its folder is gone."""
     from penstock.engine.ledger.ledger import APP_NAME, Ledger
     from penstock.paths import app_directory
 
@@ -67,7 +67,7 @@ def _ledger_of(log: Log, app: str) -> Ledger | None:
 
 
 def _refuse_savepoints_and_groups(kind: str, owner: str, ledger: Ledger | None) -> None:
-    """Both have a command of their own, after which nobody can go back to what they needed."""
+    """Raise DeclarationError for savepoints and groups: they are dropped by commands of their own."""
     if kind == "group":
         raise DeclarationError(
             f"group '{owner}': its offsets say what it needs, and not a hold",

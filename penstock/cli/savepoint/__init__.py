@@ -1,4 +1,4 @@
-"""`penstock savepoint`: keep an app as it is, and go back to it."""
+"""`penstock savepoint`: save the state of an app, and go back to it."""
 
 from __future__ import annotations
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, Yes, open_log
-from penstock.cli.output import counted, print_json, say
-from penstock.cli.savepoint.opened import SavepointName, now, opened_ledger, savepoints_of
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, SavepointName, Yes, open_log
+from penstock.cli.output import count_text, print_json, print_line
+from penstock.cli.savepoint.find import find_ledger, savepoints_of
+from penstock.units import now_microseconds
 
 
 @command
@@ -15,19 +16,21 @@ def drop(
     name: SavepointName,
     app: AppName = None,
     yes: Yes = False,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Forget a savepoint, and remove the files that only it needed."""
     from penstock.engine.ledger.garbage import Garbage
 
-    with open_log(log) as opened:
-        ledger = opened_ledger(log, app)
+    with open_log(log_path) as log:
+        ledger = find_ledger(log_path, app)
         if not yes:
             typer.confirm(f"Drop savepoint '{name}' of app '{ledger.app}'?", abort=True, err=True)
-        savepoints_of(ledger, opened).drop(name)
-        removed = Garbage(ledger).sweep(now())
+        savepoints_of(ledger, log).drop(name)
+        removed = Garbage(ledger).sweep(now_microseconds())
     if as_json:
         print_json({"app": ledger.app, "savepoint": name, "dropped": True, "files_removed": removed.files})
     else:
-        say(f"dropped savepoint '{name}' of app '{ledger.app}'; {counted(removed.files, 'file')} went with it")
+        print_line(
+            f"dropped savepoint '{name}' of app '{ledger.app}'; {count_text(removed.files, 'file')} went with it"
+        )

@@ -1,4 +1,4 @@
-"""`penstock topic`: create, look at, change and drop topics."""
+"""`penstock topic`: create, inspect, change and drop topics."""
 
 from __future__ import annotations
 

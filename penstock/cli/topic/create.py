@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Retain, RetainBytes, open_log, usage
-from penstock.cli.output import counted, print_json, say
+from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, Retain, RetainBytes, open_log, option_parser
+from penstock.cli.output import count_text, print_json, print_line
 from penstock.units import parse_size
 
 
@@ -34,10 +34,11 @@ When = Annotated[
 ]
 Versioned = Annotated[bool, typer.Option("--versioned", help="Number the events of each key, for conditional appends.")]
 SegmentBytes = Annotated[
-    int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'.")
+    int | None,
+    typer.Option(parser=option_parser(parse_size), metavar="SIZE", help="When a new file begins: '128 MiB'."),
 ]
 MaxBatchBytes = Annotated[
-    int | None, typer.Option(parser=usage(parse_size), metavar="SIZE", help="The largest append: '64 MiB'.")
+    int | None, typer.Option(parser=option_parser(parse_size), metavar="SIZE", help="The largest append: '64 MiB'.")
 ]
 
 
@@ -54,14 +55,13 @@ def create(
     retain_bytes: RetainBytes = None,
     segment_bytes: SegmentBytes = None,
     max_batch_bytes: MaxBatchBytes = None,
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic; and the log, if the folder is new or empty."""
-    from penstock.cli.topic.describe import description_of
-    from penstock.log import TopicSettings
-    from penstock.log.description import check_topic
-    from penstock.log.schema import parse_schema
+    from penstock.cli.topic.describe import topic_document
+    from penstock.log import TopicSettings, check_topic
+    from penstock.schema.arrow import parse_schema
 
     default = TopicSettings()
     settings = TopicSettings(
@@ -75,11 +75,11 @@ def create(
         segment_bytes=default.segment_bytes if segment_bytes is None else segment_bytes,
         max_batch_bytes=default.max_batch_bytes if max_batch_bytes is None else max_batch_bytes,
     )
-    # Before the log is opened, so that a mistake leaves no new folder behind.
+    # Checked before the log is opened, so that a mistake leaves no new folder behind.
     check_topic(name, parse_schema(schema), settings)
-    with open_log(log, create=True) as opened:
-        topic = opened.create_topic(name, schema, settings=settings)
+    with open_log(log_path, create=True) as log:
+        topic = log.create_topic(name, schema, settings=settings)
         if as_json:
-            print_json(description_of(opened, topic))
+            print_json(topic_document(log, topic))
         else:
-            say(f"created topic '{name}' with {counted(partitions, 'partition')} in {log}")
+            print_line(f"created topic '{name}' with {count_text(partitions, 'partition')} in {log_path}")

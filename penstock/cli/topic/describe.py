@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, open_log
-from penstock.cli.output import instant, print_json, print_table, say
+from penstock.cli.output import instant_text, print_json, print_line, print_table
 from penstock.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -16,33 +15,33 @@ if TYPE_CHECKING:
 
 
 @command
-def describe(name: TopicName, log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+def describe(name: TopicName, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """Show a topic: its schema and the versions of it, its settings, its partitions, and the groups that read it."""
-    with open_log(log) as opened:
-        topic = opened.topic(name)
+    with open_log(log_path) as log:
+        topic = log.topic(name)
         if as_json:
-            print_json(description_of(opened, topic))
+            print_json(topic_document(log, topic))
         else:
             _print_schema(topic)
-            _print_settings(opened, topic)
+            _print_settings(log, topic)
             print_partitions(topic.statistics())
 
 
-def description_of(log: Log, topic: Topic) -> dict[str, object]:
-    """Everything there is to know about a topic, for JSON."""
+def topic_document(log: Log, topic: Topic) -> dict[str, object]:
+    """A topic as JSON shows it."""
     return {
         "topic": topic.name,
-        "created_at": _created(topic),
-        "schema": topic.description.schemas[-1],
-        "schema_versions": list(topic.description.schemas),
+        "created_at": _creation_time(topic),
+        "schema": topic.schemas[-1],
+        "schema_versions": list(topic.schemas),
         "settings": asdict(topic.settings),
-        "partitions": [partition_document(one) for one in topic.statistics()],
+        "partitions": [partition_document(partition) for partition in topic.statistics()],
         "groups": groups_reading(log, topic.name),
     }
 
 
-def _created(topic: Topic) -> str:
-    return instant(datetime.fromisoformat(topic.description.created))
+def _creation_time(topic: Topic) -> str:
+    return instant_text(topic.created)
 
 
 def groups_reading(log: Log, topic: str) -> list[str]:
@@ -50,38 +49,38 @@ def groups_reading(log: Log, topic: str) -> list[str]:
     return [group for group in log.groups() if topic in log.group(group).topics()]
 
 
-def partition_document(one: Statistics) -> dict[str, object]:
-    """The size and range of a partition, for JSON."""
+def partition_document(partition: Statistics) -> dict[str, object]:
+    """A partition as JSON shows it."""
     return {
-        "partition": one.partition,
-        "start_offset": one.start_offset,
-        "end_offset": one.end_offset,
-        "rows": one.rows,
-        "bytes": one.bytes,
-        "segments": one.segments,
-        "last_event_time": None if one.max_time is None else instant(one.max_time),
-        "last_append_time": None if one.append_time is None else instant(one.append_time),
+        "partition": partition.partition,
+        "start_offset": partition.start_offset,
+        "end_offset": partition.end_offset,
+        "rows": partition.rows,
+        "bytes": partition.bytes,
+        "segments": partition.segments,
+        "last_event_time": None if partition.max_time is None else instant_text(partition.max_time),
+        "last_append_time": None if partition.append_time is None else instant_text(partition.append_time),
     }
 
 
 def print_partitions(statistics: list[Statistics]) -> None:
-    """The table of a topic's partitions."""
+    """Print the table of a topic's partitions."""
     columns = ("partition", "start", "end", "rows", "size", "segments", "last event", "last append")
-    documents = [partition_document(one) for one in statistics]
+    documents = [partition_document(partition) for partition in statistics]
     print_table(
         columns,
         [
-            [format_size(one.bytes) if name == "bytes" else value for name, value in document.items()]
-            for one, document in zip(statistics, documents, strict=True)
+            [format_size(partition.bytes) if name == "bytes" else value for name, value in document.items()]
+            for partition, document in zip(statistics, documents, strict=True)
         ],
     )
 
 
 def _print_schema(topic: Topic) -> None:
-    from penstock.log.ddl import comment_of, type_ddl
+    from penstock.schema.ddl import comment_of, type_ddl
 
-    say(f"topic {topic.name}")
-    say()
+    print_line(f"topic {topic.name}")
+    print_line()
     print_table(
         ("column", "type", "null", "comment"),
         [
@@ -89,11 +88,11 @@ def _print_schema(topic: Topic) -> None:
             for field in topic.schema
         ],
     )
-    say()
-    versions = topic.description.schemas
+    print_line()
+    versions = topic.schemas
     if len(versions) > 1:
         print_table(("version", "schema"), enumerate(versions, start=1))
-        say()
+        print_line()
 
 
 def _print_settings(log: Log, topic: Topic) -> None:
@@ -110,8 +109,8 @@ def _print_settings(log: Log, topic: Topic) -> None:
         ("retention", ", ".join(retained) or "for ever"),
         ("segments of", format_size(settings.segment_bytes)),
         ("largest append", format_size(settings.max_batch_bytes)),
-        ("created", _created(topic)),
+        ("created", _creation_time(topic)),
         ("read by", ", ".join(groups_reading(log, topic.name)) or "no group"),
     ):
-        say(f"{name + ':':<16}{value}")
-    say()
+        print_line(f"{name + ':':<16}{value}")
+    print_line()

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, TopicName, open_log
-from penstock.cli.output import print_json, say
+from penstock.cli.output import print_json, print_line
 
 
 @command
@@ -17,20 +17,20 @@ def evolve(
     schema: Annotated[
         str, typer.Option(metavar="DDL", help="The whole new schema: what there is, and new or wider columns.")
     ],
-    log: LogPath = DEFAULT_LOG,
+    log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
     """Change the schema of a topic: add nullable columns, widen types. Rows already stored read as the new schema."""
-    from penstock.cli.topic.describe import description_of
+    from penstock.cli.topic.describe import topic_document
 
-    with open_log(log) as opened:
-        topic = opened.topic(name)
-        before = len(topic.description.schemas)
+    with open_log(log_path) as log:
+        topic = log.topic(name)
+        before = topic.schema_version
         topic.evolve(schema)
-        version = len(topic.description.schemas)
+        version = topic.schema_version
         if as_json:
-            print_json(description_of(opened, topic))
+            print_json(topic_document(log, topic))
         elif version == before:
-            say(f"topic '{name}' has this schema already; nothing was changed")
+            print_line(f"topic '{name}' has this schema already; nothing was changed")
         else:
-            say(f"topic '{name}' has schema {version} now: {topic.description.schemas[-1]}")
+            print_line(f"topic '{name}' has schema {version} now: {topic.schemas[-1]}")

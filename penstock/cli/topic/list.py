@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import print_json, print_line, print_table
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 @command
-def list_topics(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
+def list_topics(log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
     """List the topics with their sizes."""
-    with open_log(log) as opened:
-        topics = [opened.topic(name) for name in opened.topics()]
+    with open_log(log_path) as log:
+        topics = [log.topic(name) for name in log.topics()]
         sizes = [_rows_and_bytes(topic) for topic in topics]
     if as_json:
         print_json({"topics": [_document(*pair) for pair in zip(topics, sizes, strict=True)]})
     elif not topics:
-        say(f"no topics in {log}")
+        print_line(f"no topics in {log_path}")
     else:
         print_table(
             ("topic", "partitions", "rows", "size", "key", "time"),
@@ -42,7 +42,7 @@ def list_topics(log: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
 
 def _rows_and_bytes(topic: Topic) -> tuple[int, int]:
     parts = topic.statistics()
-    return sum(one.rows for one in parts), sum(one.bytes for one in parts)
+    return sum(partition.rows for partition in parts), sum(partition.bytes for partition in parts)
 
 
 def _document(topic: Topic, size: tuple[int, int]) -> dict[str, object]:

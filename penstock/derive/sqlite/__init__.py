@@ -1,1 +1,1 @@
-"""Answers in tables of a SQLite file, for any tool that opens SQLite: the target of `sqlite:///reports.db`."""
+"""Answers as tables of a SQLite file, for any tool that reads SQLite: the target of `sqlite:///reports.db`."""

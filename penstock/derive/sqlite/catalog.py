@@ -1,4 +1,4 @@
-"""Which views are in the file, and in which versions: the rows of `penstock_views`, and the tables behind them."""
+"""Which tables are in the file, and in which versions: the rows of `penstock_views`, and the SQL tables behind them."""
 
 from __future__ import annotations
 
@@ -12,119 +12,117 @@ import pyarrow as pa
 
 from penstock.contracts import TargetTable
 from penstock.derive.sqlite import layout
-from penstock.derive.sqlite.layout import StoredView
+from penstock.derive.sqlite.layout import StoredTable
 from penstock.errors import DeclarationError
-from penstock.log.ddl import closest, to_ddl, type_ddl
-from penstock.log.schema import parse_schema
+from penstock.names import quoted_name
+from penstock.schema.arrow import parse_schema
+from penstock.schema.ddl import to_ddl, type_ddl
+from penstock.suggest import closest
 
 RESERVED_PREFIXES = ("penstock_", "sqlite_")
 
 
 class Catalog:
-    """The views of a file, as a transaction finds them. What it changes is changed by that transaction."""
+    """The tables of a file as a transaction finds them. Its changes are part of that transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         query = "SELECT number, name, building, schema, key, version, null_keys FROM penstock_views ORDER BY number"
-        views = [_stored_view(*row) for row in connection.execute(query)]
-        self._live = {view.name.lower(): view for view in views if not view.building}
-        self._building = {view.name.lower(): view for view in views if view.building}
+        tables = [_stored_table(*row) for row in connection.execute(query)]
+        self._visible = {table.name.lower(): table for table in tables if not table.hidden}
+        self._hidden = {table.name.lower(): table for table in tables if table.hidden}
 
-    def live(self) -> list[StoredView]:
-        return list(self._live.values())
-
-    def building(self) -> list[StoredView]:
-        return list(self._building.values())
-
-    def written(self, name: str) -> StoredView:
-        """The version that takes changes: the one being built, if there is one."""
-        view = self._building.get(name.lower()) or self._live.get(name.lower())
-        if view is None:
-            names = [each.name for each in self.live()]
+    def table_to_write(self, name: str) -> StoredTable:
+        """The version that takes changes: the hidden one that is being built, if there is one."""
+        table = self._hidden.get(name.lower()) or self._visible.get(name.lower())
+        if table is None:
+            names = [visible.name for visible in self._visible.values()]
             hint = closest(name, names) or "declare it before the first change"
-            raise DeclarationError(f"view '{name}': it is not declared; there is {_named(names)}", hint=hint)
-        return view
+            raise DeclarationError(f"view '{name}': it is not declared; there is {_name_list(names)}", hint=hint)
+        return table
 
-    def declare(self, table: TargetTable, *, building: bool) -> None:
-        """Make what is missing. `building`: what readers do not see as it is, is made where they do not see it."""
-        live, unfinished = self._live.get(table.name.lower()), self._building.get(table.name.lower())
-        if live is not None and _same(live.table, table):
+    def declare(self, table: TargetTable, *, hidden: bool) -> None:
+        """Create what is missing. With `hidden`, a table that differs from what readers see is created hidden."""
+        visible, unfinished = self._visible.get(table.name.lower()), self._hidden.get(table.name.lower())
+        if visible is not None and _is_same(visible.table, table):
             if unfinished is not None:
                 self._remove(unfinished)
-        elif live is None and not building:
+        elif visible is None and not hidden:
             if unfinished is not None:
                 self._remove(unfinished)
-            self._add(table, building=False)
-        elif not building:
-            assert live is not None
+            self._create(table, hidden=False)
+        elif not hidden:
+            assert visible is not None
             raise DeclarationError(
-                f"view '{table.name}': it is there with {_difference(live.table, table)}",
+                f"view '{table.name}': it is there with {_difference(visible.table, table)}",
                 hint="build it beside the old one and swap them, or drop it first",
             )
-        elif unfinished is None or not _same(unfinished.table, table):
+        elif unfinished is None or not _is_same(unfinished.table, table):
             if unfinished is not None:
                 self._remove(unfinished)
-            self._add(table, building=True)
+            self._create(table, hidden=True)
 
-    def swap(self, name: str) -> None:
-        """Show the version that was built in the place of the one that readers saw."""
-        built = self._building.pop(name.lower(), None)
+    def show(self, name: str) -> None:
+        """Replace the version that readers see by the one that was built hidden."""
+        built = self._hidden.pop(name.lower(), None)
         if built is None:
-            names = [each.name for each in self.building()]
-            raise DeclarationError(f"view '{name}': no other version of it is being built; there is {_named(names)}")
-        if name.lower() in self._live:
-            self._remove(self._live[name.lower()])
-        shown = replace(built, building=False)
+            names = [hidden.name for hidden in self._hidden.values()]
+            raise DeclarationError(
+                f"view '{name}': no other version of it is being built; there is {_name_list(names)}"
+            )
+        if name.lower() in self._visible:
+            self._remove(self._visible[name.lower()])
+        shown = replace(built, hidden=False)
         self._connection.execute("UPDATE penstock_views SET building = 0 WHERE number = ?", (shown.number,))
         self._connection.execute(layout.create_sql_view(shown))
-        self._live[name.lower()] = shown
+        self._visible[name.lower()] = shown
 
     def drop(self, name: str) -> None:
-        """Remove all versions of a view; nothing happens if there is none."""
-        for views in (self._building, self._live):
-            view = views.get(name.lower())
-            if view is not None:
-                self._remove(view)
+        """Remove all versions of a table. Does nothing if there is none."""
+        for tables in (self._hidden, self._visible):
+            table = tables.get(name.lower())
+            if table is not None:
+                self._remove(table)
 
-    def add_null_keys(self, view: StoredView) -> StoredView:
-        """Make the second table, for rows with a null in their key."""
-        changed = replace(view, null_keys=True)
+    def create_null_keys_table(self, table: StoredTable) -> StoredTable:
+        """Create the second SQL table, for rows with a null in their key."""
+        changed = replace(table, null_keys=True)
         self._connection.execute(layout.create_table(changed, changed.null_keys_table))
-        self._connection.execute("UPDATE penstock_views SET null_keys = 1 WHERE number = ?", (view.number,))
-        if not view.building:
-            self._connection.execute(f"DROP VIEW {layout.quoted(view.name)}")
+        self._connection.execute("UPDATE penstock_views SET null_keys = 1 WHERE number = ?", (table.number,))
+        if not table.hidden:
+            self._connection.execute(f"DROP VIEW {quoted_name(table.name)}")
             self._connection.execute(layout.create_sql_view(changed))
-        (self._building if view.building else self._live)[view.name.lower()] = changed
+        (self._hidden if table.hidden else self._visible)[table.name.lower()] = changed
         return changed
 
-    def _add(self, table: TargetTable, *, building: bool) -> None:
+    def _create(self, table: TargetTable, *, hidden: bool) -> None:
         key = None if table.key is None else json.dumps(table.key)
         declared = layout.declared_types(table)
         columns = [(field.name, declared[field.name], type_ddl(field.type)) for field in table.schema]
         number = self._connection.execute(
             "INSERT INTO penstock_views (name, building, schema, key, version, columns, null_keys) "
             "VALUES (?, ?, ?, ?, ?, ?, 0)",
-            (table.name, building, to_ddl(table.schema), key, table.version, json.dumps(columns)),
+            (table.name, hidden, to_ddl(table.schema), key, table.version, json.dumps(columns)),
         ).lastrowid
         assert number is not None
-        view = StoredView(number, table, building)
-        self._connection.execute(layout.create_table(view, view.rows_table))
-        if not building:
-            self._connection.execute(layout.create_sql_view(view))
-        (self._building if building else self._live)[table.name.lower()] = view
+        created = StoredTable(number, table, hidden)
+        self._connection.execute(layout.create_table(created, created.rows_table))
+        if not hidden:
+            self._connection.execute(layout.create_sql_view(created))
+        (self._hidden if hidden else self._visible)[table.name.lower()] = created
 
-    def _remove(self, view: StoredView) -> None:
-        if not view.building:
-            self._connection.execute(f"DROP VIEW {layout.quoted(view.name)}")
-        self._connection.execute(f"DROP TABLE {view.rows_table}")
-        if view.null_keys:
-            self._connection.execute(f"DROP TABLE {view.null_keys_table}")
-        self._connection.execute("DELETE FROM penstock_views WHERE number = ?", (view.number,))
-        (self._building if view.building else self._live).pop(view.name.lower())
+    def _remove(self, table: StoredTable) -> None:
+        if not table.hidden:
+            self._connection.execute(f"DROP VIEW {quoted_name(table.name)}")
+        self._connection.execute(f"DROP TABLE {table.rows_table}")
+        if table.null_keys:
+            self._connection.execute(f"DROP TABLE {table.null_keys_table}")
+        self._connection.execute("DELETE FROM penstock_views WHERE number = ?", (table.number,))
+        (self._hidden if table.hidden else self._visible).pop(table.name.lower())
 
 
-def checked(table: TargetTable) -> TargetTable:
-    """The same view with its schema in normal form; refused if it cannot be kept."""
+def normalised_table(table: TargetTable) -> TargetTable:
+    """The table with its schema in normal form. DeclarationError if SQLite cannot hold it."""
     where = f"view '{table.name}'"
     if not table.name or table.name.lower().startswith(RESERVED_PREFIXES) or "\0" in table.name:
         raise DeclarationError(
@@ -138,36 +136,36 @@ def checked(table: TargetTable) -> TargetTable:
     for column in table.key or ():
         if column not in schema.names:
             raise DeclarationError(
-                f"{where}: its key has the column '{column}', which it has not; it has {_named(schema.names)}",
+                f"{where}: its key has the column '{column}', which it has not; it has {_name_list(schema.names)}",
                 hint=closest(column, schema.names),
             )
     return replace(table, schema=schema)
 
 
-@lru_cache(maxsize=256)  # every epoch asks for the same views
-def _stored_view(
-    number: int, name: str, building: int, schema: str, key: str | None, version: str, null_keys: int
-) -> StoredView:
+@lru_cache(maxsize=256)  # every epoch asks for the same tables
+def _stored_table(
+    number: int, name: str, hidden: int, schema: str, key: str | None, version: str, null_keys: int
+) -> StoredTable:
     columns = None if key is None else tuple(json.loads(key))
     table = TargetTable(name, parse_schema(schema), columns, version)
-    return StoredView(number, table, bool(building), bool(null_keys))
+    return StoredTable(number, table, bool(hidden), bool(null_keys))
 
 
-def _same(one: TargetTable, other: TargetTable) -> bool:
-    return one.schema.equals(other.schema) and (one.key, one.version) == (other.key, other.version)
+def _is_same(stored: TargetTable, declared: TargetTable) -> bool:
+    return stored.schema.equals(declared.schema) and (stored.key, stored.version) == (declared.key, declared.version)
 
 
-def _difference(there: TargetTable, declared: TargetTable) -> str:
-    if not there.schema.equals(declared.schema):
-        return f"other columns: {to_ddl(there.schema)}; declared is {to_ddl(declared.schema)}"
-    if there.key != declared.key:
-        return f"the key {_key(there)}; declared is {_key(declared)}"
-    return f"version '{there.version}'; declared is '{declared.version}'"
+def _difference(stored: TargetTable, declared: TargetTable) -> str:
+    if not stored.schema.equals(declared.schema):
+        return f"other columns: {to_ddl(stored.schema)}; declared is {to_ddl(declared.schema)}"
+    if stored.key != declared.key:
+        return f"the key {_key_text(stored)}; declared is {_key_text(declared)}"
+    return f"version '{stored.version}'; declared is '{declared.version}'"
 
 
-def _key(table: TargetTable) -> str:
+def _key_text(table: TargetTable) -> str:
     return "none" if table.key is None else f"({', '.join(table.key)})"
 
 
-def _named(names: Iterable[str]) -> str:
+def _name_list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays, with a word on their nulls."""
+"""Arrow columns as NumPy arrays, and where their nulls are."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def values_of(array: Array) -> Values:
 
 
 def numbers_of(array: Array) -> Values:
-    """The numbers of a column, 0 in the place of nulls."""
+    """The numbers of a column, with 0 for nulls."""
     return values_of(array.fill_null(0) if array.null_count else array)
 
 
-def nulls_of(array: Array) -> npt.NDArray[np.bool_]:
-    """Where the nulls are."""
+def null_mask(array: Array) -> npt.NDArray[np.bool_]:
+    """True where the column is null."""
     return values_of(array.is_null())
 
 
-def each_once(array: Array, convert: Callable[[Array], Values], *, null: object) -> Values:
-    """Convert each different value once, however often it occurs; nulls become `null`."""
+def convert_distinct(array: Array, convert: Callable[[Array], Values], *, null: object) -> Values:
+    """Convert each distinct value once, however often it occurs. Nulls become `null`."""
     encoded: Any = array.dictionary_encode()
     converted = convert(encoded.dictionary)
     if array.null_count == 0:
         return converted[values_of(encoded.indices)] if len(array) else converted
-    known = np.append(converted, np.array([null], converted.dtype))
-    return known[values_of(encoded.indices.fill_null(len(converted)))]
+    with_null = np.append(converted, np.array([null], converted.dtype))
+    return with_null[values_of(encoded.indices.fill_null(len(converted)))]
 
 
 def ranks_of(array: Array) -> Values:
-    """The place of each value in the order of all, for values that differ."""
+    """The rank of each value among all values, which must be distinct."""
     ranks = np.empty(len(array), np.int64)
     ranks[values_of(pc.sort_indices(array))] = np.arange(len(array))
     return ranks

@@ -1,4 +1,4 @@
-"""Connections to the file of views: how it is opened for writing and for reading, and its faults in plain words."""
+"""Connections to the SQLite file: opening it for writing and for reading, transactions, and errors in plain words."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote
 from penstock.derive.sqlite.format import APPLICATION_ID, FORMAT, PAGE_SIZE, TABLES
 from penstock.errors import DamagedError, DeclarationError, PenstockError, UnavailableError
 
-# How much of the WAL is taken over into the file at once: fewer, larger steps are faster, and make the WAL longer.
+# How large the WAL grows before a checkpoint: fewer and larger checkpoints are faster, but make the WAL longer.
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 CACHE_KIBIBYTES = 64 * 1024
 
 
 def open_for_writing(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
-    """Open the file, or make a new one. Whatever is committed is on disk: WAL mode, synchronous = FULL."""
+    """Open the file, or create it. Whatever is committed is on disk: WAL mode, synchronous = FULL."""
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -27,11 +27,11 @@ def open_for_writing(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
-        # What is deleted is overwritten where its page is written anyway; more would write pages for nothing else.
+        # Deleted data is overwritten where its page is written anyway; TRUE would write extra pages only for that.
         connection.execute("PRAGMA secure_delete = FAST")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_BYTES // PAGE_SIZE}")
         connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
-        _prepare(connection)
+        _create_tables(connection)
         check_format(connection, path)
     except BaseException:
         connection.close()
@@ -39,12 +39,12 @@ def open_for_writing(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
     return connection
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file; of several processes that open it at once, one does."""
-    if _format(connection) != (0, 0):
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of a new file. If several processes open it at once, only one of them does."""
+    if _read_format(connection) != (0, 0):
         return
     connection.execute("BEGIN IMMEDIATE")
-    if _format(connection) == (0, 0):
+    if _read_format(connection) == (0, 0):
         for statement in TABLES:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -53,7 +53,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def open_for_reading(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
-    """Open a file that exists. Columns come with the types they are declared with."""
+    """Open an existing file. sqlite3 converts columns by their declared types."""
     if not path.exists():
         raise DeclarationError(f"{path}: there are no views here", hint="run the app first; it makes its views")
     connection = sqlite3.connect(
@@ -73,10 +73,10 @@ def open_for_reading(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not ours, or is of another time."""
-    application, version = _format(connection)
+    """Raise DeclarationError for a file that Penstock did not write, or that has another format."""
+    application, version = _read_format(connection)
     if application == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        return  # a process that made the file was killed before it made the tables
+        return  # the process that created the file was killed before it created the tables
     if application != APPLICATION_ID:
         raise DeclarationError(
             f"{path}: this is no file of views; it is another SQLite database", hint="give the views another path"
@@ -89,7 +89,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _format(connection: sqlite3.Connection) -> tuple[int, int]:
+def _read_format(connection: sqlite3.Connection) -> tuple[int, int]:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(application), int(version)
@@ -97,13 +97,13 @@ def _format(connection: sqlite3.Connection) -> tuple[int, int]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One change: on disk when the block has ended, undone when it raises."""
+    """Run the block as one transaction: on disk when the block ends, rolled back if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        # Some faults have ended the transaction already, and after others even this fails: the next start undoes it.
+        # Some errors have already ended the transaction. If even ROLLBACK fails, the next start undoes it.
         if connection.in_transaction:
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
@@ -111,15 +111,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def plain_faults(path: Path) -> Iterator[None]:
-    """Say in the user's words what SQLite refuses in this block."""
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite in this block as errors of Penstock, in the user's words."""
     try:
         yield
     except sqlite3.Error as error:
-        raise plain_fault(path, error) from error
+        raise sqlite_error(path, error) from error
 
 
-def plain_fault(path: Path, error: sqlite3.Error) -> PenstockError:
+def sqlite_error(path: Path, error: sqlite3.Error) -> PenstockError:
+    """An error of SQLite in the user's words."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return UnavailableError(

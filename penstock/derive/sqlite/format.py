@@ -1,14 +1,15 @@
-"""What every file of views has: how it is recognised, and the two tables that say what is in it.
+"""What every file has: how it is recognised, and the two tables that describe its content.
 
-`penstock_epochs` has the one row of the app. `penstock_views` has a row for each version of a view: `number` is in the
-names of its tables, `columns` has the name, declared type and Spark type of each column, for readers without Arrow.
+`penstock_epochs` has one row, for the app. `penstock_views` has a row for each version of a table: `number` is part of
+the names of its SQL tables, `building` says that it is hidden, and `columns` has the name, declared type and Spark type
+of each column, for readers without Arrow.
 """
 
 from __future__ import annotations
 
 APPLICATION_ID = 0x50454E53
 FORMAT = 1
-# Larger pages gain nothing in bulk, and cost half as much again where an epoch touches a few scattered rows.
+# Larger pages gain nothing for bulk writes, and cost 50% more where an epoch touches a few scattered rows.
 PAGE_SIZE = 4096
 
 TABLES = (

@@ -1,4 +1,4 @@
-"""What is left to do for each key after an epoch, and in which order: pure functions on columns."""
+"""What each key of an epoch comes down to, a delete or a replacement, sorted by key: pure functions on columns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.derive.sqlite.columns import Array, Numbers, each_once, ranks_of, values_of
-from penstock.derive.sqlite.nested import json_texts
-from penstock.derive.sqlite.values import unscaled
+from penstock.derive.sqlite.columns import Array, Numbers, convert_distinct, ranks_of, values_of
+from penstock.derive.sqlite.nested_json import json_texts
+from penstock.derive.sqlite.parameters import unscaled_words
 
 
 def last_per_key(keys: Sequence[Array], weights: Numbers) -> tuple[Numbers, Numbers]:
-    """Which rows say which keys to delete, and which rows to put in their places; both sorted by key.
+    """The rows whose keys are deleted, and the rows that replace what their key had; both sorted by key.
 
-    A key that has a row with a positive weight is replaced (by the last such row) and need not be deleted before.
+    A key with a row of positive weight is replaced (by the last such row) and need not be deleted first.
     """
     codes = [order_codes(key) for key in keys]
     order = np.lexsort(codes[::-1]) if len(codes) > 1 else np.argsort(codes[0], kind="stable")
@@ -28,20 +28,20 @@ def last_per_key(keys: Sequence[Array], weights: Numbers) -> tuple[Numbers, Numb
     starts = np.flatnonzero(new_key)
     added = np.where(weights[order] > 0, np.arange(len(order)), -1)
     last_added = np.maximum.reduceat(added, starts)
-    kept = last_added >= 0
-    return order[starts[~kept]], order[last_added[kept]]
+    has_row = last_added >= 0
+    return order[starts[~has_row]], order[last_added[has_row]]
 
 
 def order_codes(column: Array) -> Numbers:
-    """A number for each value: equal for equal values, nulls included, and in the order in which SQLite sorts them."""
+    """A number for each value: equal for equal values including nulls, and ordered as SQLite sorts the values."""
     numbers = _plain_numbers(column)
     if numbers is not None:
         return numbers
-    return each_once(_comparable(column), ranks_of, null=-1)
+    return convert_distinct(_sortable(column), ranks_of, null=-1)
 
 
 def _plain_numbers(column: Array) -> Numbers | None:
-    """The values themselves, where they are whole numbers without nulls."""
+    """The values themselves, if they are whole numbers without nulls."""
     type_ = column.type
     if column.null_count:
         return None
@@ -50,13 +50,13 @@ def _plain_numbers(column: Array) -> Numbers | None:
     if pa.types.is_date(type_):
         return values_of(column.cast(pa.int32())).astype(np.int64)
     if pa.types.is_decimal(type_):
-        low, high = unscaled(column)
+        low, high = unscaled_words(column)
         return low if (high == (low >> 63)).all() else None
     return None
 
 
-def _comparable(column: Array) -> Array:
-    """The values as something Arrow can sort and tell apart."""
+def _sortable(column: Array) -> Array:
+    """The values as a type that Arrow can sort and compare."""
     if pa.types.is_nested(column.type):
         return pa.array(json_texts(column), pa.string())
     if pa.types.is_floating(column.type):

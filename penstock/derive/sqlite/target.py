@@ -1,6 +1,6 @@
-"""A SQLite file as a target: all sinks of an app in it are tables that change together, an epoch at a time.
+"""A SQLite file as a target: the sinks of an app are tables that change together, one epoch at a time.
 
-One process writes, any number read, with whatever opens SQLite, and neither waits for the other: WAL mode.
+One process writes, and any number of processes read with any tool for SQLite. In WAL mode neither waits for the other.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.contracts import Changes, TargetStatus, TargetTable
-from penstock.derive.sqlite.catalog import Catalog, checked
-from penstock.derive.sqlite.connection import open_for_reading, open_for_writing, plain_faults, transaction
-from penstock.derive.sqlite.writing import write_changes
+from penstock.derive.sqlite.catalog import Catalog, normalised_table
+from penstock.derive.sqlite.connection import open_for_reading, open_for_writing, sqlite_errors, transaction
+from penstock.derive.sqlite.write import write_changes
 from penstock.errors import DamagedError, DeclarationError, FencedError, PenstockError
-from penstock.log.files import disk_errors, refuse_in_a_fork
+from penstock.storage.files import disk_errors, refuse_in_a_fork
 
 BUSY_SECONDS = 10.0
-# Beyond this the WAL is emptied even if readers must be waited for. Readers of whom one always follows another before
-# the last has ended would keep it growing.
+# A WAL beyond this size is truncated even if that means waiting for readers. Readers that always overlap would
+# otherwise let it grow without limit.
 MOST_WAL_BYTES = 256 * 1024 * 1024
 WAL_PATIENCE_SECONDS = 1.0
 
@@ -42,7 +42,7 @@ class SqliteTarget:
         busy_seconds: float = BUSY_SECONDS,
         clock: Callable[[], datetime] = _now,
     ) -> None:
-        """Open the file, or make a new one with the folders above it. `clock` says when an epoch was applied."""
+        """Open the file, or create it with its parent folders. `clock` gives the time at which an epoch was applied."""
         self.path = Path(path)
         self._busy_seconds = busy_seconds
         self._clock = clock
@@ -52,15 +52,15 @@ class SqliteTarget:
         self._closed = False
         with disk_errors(str(self.path)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        with plain_faults(self.path):
+        with sqlite_errors(self.path):
             self._connection = open_for_writing(self.path, busy_seconds=busy_seconds)
         self._file = self.path.stat()
 
     # -- who writes ---------------------------------------------------------------------------------------------------
 
     def take_over(self, app: str, token: int) -> int:
-        """Be the instance that writes; the last epoch applied, 0 for none. See `Target`."""
-        with self._change():
+        """Become the instance that writes. Returns the last epoch applied, 0 for none. See `Target`."""
+        with self._transaction():
             row = self._connection.execute("SELECT app, token, epoch FROM penstock_epochs").fetchone()
             if row is None:
                 self._connection.execute("INSERT INTO penstock_epochs VALUES (?, ?, 0, NULL, '{}')", (app, token))
@@ -72,7 +72,7 @@ class SqliteTarget:
                     hint="give each app a file of its own",
                 )
             if stored >= token:
-                raise _fenced(app, token, stored)
+                raise _fenced_error(app, token, stored)
             self._connection.execute("UPDATE penstock_epochs SET token = ?", (token,))
         self._token = token
         return int(epoch)
@@ -80,75 +80,75 @@ class SqliteTarget:
     # -- which tables there are ---------------------------------------------------------------------------------------
 
     def status(self) -> TargetStatus:
-        """The last epoch that was applied, and which tables there are."""
+        """The last epoch that was applied, and the versions of all tables. See `KeepsTables`."""
         with self._guard, self._usable():
             return read_status(self._connection)
 
     def declare(self, tables: Sequence[TargetTable], *, hidden: bool = False) -> None:
-        """Make what is missing of these tables; those that are there as declared stay as they are. See `KeepsTables`.
+        """Create the tables that are missing; tables that exist as declared are left alone. See `KeepsTables`.
 
-        One that was being built in yet another form is thrown away.
+        A hidden table that was being built in yet another form is dropped.
         """
-        checked_tables = [checked(table) for table in tables]
-        with self._change():
+        normalised = [normalised_table(table) for table in tables]
+        with self._transaction():
             self._check_token()
             catalog = Catalog(self._connection)
-            for table in checked_tables:
-                catalog.declare(table, building=hidden)
+            for table in normalised:
+                catalog.declare(table, hidden=hidden)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove tables with all their rows, also what is being built of them. Unknown names are passed over."""
-        with self._change():
+        """Remove tables with all their rows, including hidden ones. Unknown names are ignored."""
+        with self._transaction():
             self._check_token()
             catalog = Catalog(self._connection)
             for name in names:
                 catalog.drop(name)
 
     def realign(self, epoch: int) -> None:
-        """Take `epoch` for the last one applied. See `KeepsTables`."""
-        with self._change():
+        """Set `epoch` as the last one applied. See `KeepsTables`."""
+        with self._transaction():
             self._check_token()
             self._connection.execute("UPDATE penstock_epochs SET epoch = ?", (epoch,))
 
     # -- what is in them ----------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
-        """Apply an epoch to all tables at once; False if it was before. See `Target`.
+        """Apply an epoch to all tables at once. False if it had been applied before. See `Target`.
 
-        1. Take the file's lock for writing; readers continue with what was.
-        2. Refuse an older instance; pass over an epoch that was applied.
+        1. Take the file's write lock; readers continue to see the last epoch.
+        2. Refuse an older instance; skip an epoch that was applied.
         3. Write the changes of each table.
         4. Show what was built hidden.
         5. Record the epoch.
         6. Commit: one sync, and readers see all of it.
         """
-        with self._change():  # 1 and 6
-            self._check_there()
+        with self._transaction():  # 1 and 6
+            self._check_file_in_place()
             if epoch <= self._check_token():  # 2
                 return False
             catalog = Catalog(self._connection)
             for name, batches in changes.items():  # 3
-                table = catalog.written(name)
-                write_changes(self._connection, table, batches, add_null_keys=catalog.add_null_keys)
+                table = catalog.table_to_write(name)
+                write_changes(self._connection, table, batches, create_null_keys_table=catalog.create_null_keys_table)
             for name in show:  # 4
-                catalog.swap(name)
+                catalog.show(name)
             self._connection.execute(  # 5
                 "UPDATE penstock_epochs SET epoch = ?, applied_at = ?", (epoch, self._applied_at())
             )
-        self._empty_a_long_wal()
+        self._checkpoint_long_wal()
         return True
 
     def _applied_at(self) -> str:
         return str(self._clock().astimezone(UTC).replace(tzinfo=None))
 
     def close(self) -> None:
-        """Take the WAL over into the file, if no reader prevents it, and let go."""
+        """Checkpoint the WAL into the file, unless a reader prevents it, and close the connection."""
         with self._guard:
             if self._closed or os.getpid() != self._process:
                 return
             self._closed = True
             with suppress(PenstockError):
-                self._empty_wal()
+                self._checkpoint_wal()
             self._connection.close()
 
     def __enter__(self) -> SqliteTarget:
@@ -166,16 +166,16 @@ class SqliteTarget:
         refuse_in_a_fork(self._process, self.path)
         if self._closed:
             raise DeclarationError(f"{self.path}: this target is closed", hint="open it again")
-        with plain_faults(self.path):
+        with sqlite_errors(self.path):
             yield
 
     @contextmanager
-    def _change(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         with self._guard, self._usable(), transaction(self._connection):
             yield
 
-    def _check_there(self) -> None:
-        """Refuse to write into a file that has lost its name: nobody would ever read it."""
+    def _check_file_in_place(self) -> None:
+        """Raise DamagedError if the file no longer has its name: nobody would ever read what is written to it."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self.path.stat(), self._file):
                 return
@@ -185,7 +185,7 @@ class SqliteTarget:
         )
 
     def _check_token(self) -> int:
-        """The last epoch applied, if this instance is still the one that writes."""
+        """The last epoch applied. FencedError unless this instance is still the one that writes."""
         token = self._token
         row = self._connection.execute("SELECT app, token, epoch FROM penstock_epochs").fetchone()
         if token is None or row is None or row[1] < token:
@@ -194,23 +194,23 @@ class SqliteTarget:
             )
         app, stored, epoch = row
         if stored > token:
-            raise _fenced(app, token, stored)
+            raise _fenced_error(app, token, stored)
         return int(epoch)
 
-    def _empty_a_long_wal(self) -> None:
+    def _checkpoint_long_wal(self) -> None:
         wal = self.path.with_name(self.path.name + "-wal")
-        with suppress(PenstockError, FileNotFoundError):  # the epoch is applied, whatever becomes of this
+        with suppress(PenstockError, FileNotFoundError):  # the epoch is applied, whether or not this succeeds
             if wal.stat().st_size > MOST_WAL_BYTES:
-                self._empty_wal()
+                self._checkpoint_wal()
 
-    def _empty_wal(self) -> None:
-        with plain_faults(self.path):
+    def _checkpoint_wal(self) -> None:
+        with sqlite_errors(self.path):
             self._connection.execute(f"PRAGMA busy_timeout = {int(WAL_PATIENCE_SECONDS * 1000)}")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
 
 
-def _fenced(app: str, token: int, stored: int) -> FencedError:
+def _fenced_error(app: str, token: int, stored: int) -> FencedError:
     if stored == token:
         return FencedError(
             f"app '{app}': there is an instance {token} already",
@@ -234,29 +234,29 @@ def check_url(url: str) -> None:
 
 
 def open_target(url: str) -> SqliteTarget:
-    return SqliteTarget(_path(url))
+    return SqliteTarget(_file_path(url))
 
 
 def target_status(url: str, app: str) -> TargetStatus:
-    """What is there of an app; nothing is made."""
-    path = _path(url)
+    """What the file has stored for an app. Creates nothing."""
+    path = _file_path(url)
     if not path.exists():
         return TargetStatus()
-    with plain_faults(path), closing(open_for_reading(path, busy_seconds=BUSY_SECONDS)) as connection:
+    with sqlite_errors(path), closing(open_for_reading(path, busy_seconds=BUSY_SECONDS)) as connection:
         return read_status(connection, app)
 
 
 def read_status(connection: sqlite3.Connection, app: str | None = None) -> TargetStatus:
-    """The status that a connection sees; an empty one, if the file is another app's or not made yet."""
+    """The status that a connection sees. Empty if the file belongs to another app or has no tables yet."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'penstock_epochs'").fetchone():
         return TargetStatus()
     row = connection.execute("SELECT app, epoch FROM penstock_epochs").fetchone()
     if row is None or app not in (None, row[0]):
         return TargetStatus()
     found = connection.execute("SELECT name, version, building FROM penstock_views").fetchall()
-    tables = {name: version for name, version, building in found if not building}
-    return TargetStatus(row[1], tables, {name: version for name, version, building in found if building})
+    tables = {name: version for name, version, hidden in found if not hidden}
+    return TargetStatus(row[1], tables, {name: version for name, version, hidden in found if hidden})
 
 
-def _path(url: str) -> Path:
+def _file_path(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))

@@ -1,7 +1,7 @@
-"""The views of an app, read from the runs that its commits name: SQL, look-ups, status, changes. Nothing is written.
+"""Reads the views of an app from the runs that its commits name: SQL, look-ups, status, changes. Writes nothing.
 
 The main path: `ViewReader.refresh` -> `Snapshot` (one commit) -> `OpenView` (mapped runs, and which rows count) ->
-`ask` (DuckDB) -> `Answer`. The names below are loaded when they are first used.
+`run_query` (DuckDB) -> `Answer`. The names below are loaded on first use.
 """
 
 from __future__ import annotations

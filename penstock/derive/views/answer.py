@@ -1,4 +1,4 @@
-"""The answer to a question: its columns, its epoch, and its rows, as Python, Arrow, pandas or Polars has them."""
+"""The answer to a query: its columns, its epoch, and its rows as Python values, Arrow, pandas or Polars."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from penstock.derive.views.values import python_values
 from penstock.errors import DeclarationError
+from penstock.schema.to_python import python_values
 
 if TYPE_CHECKING:
     from penstock.derive.views.snapshot import Snapshot
@@ -20,7 +20,7 @@ Row = tuple[object, ...]
 
 
 class Batches(Protocol):
-    """The rows of an answer as they come."""
+    """The rows of an answer, batch by batch."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -28,25 +28,25 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
     def close(self) -> None:
-        """Stop, and let go of everything. Calling it again does nothing."""
+        """Stop, and release everything. Calling it again does nothing."""
 
 
 class Answer:
-    """The rows of an answer, computed as they are taken; they can be taken once. All of them are of one epoch.
+    """The rows of an answer, computed as they are read. They can be read once, and all come from one epoch.
 
-    Values are those of the types: datetime (in UTC, where the column is a `timestamp`), date, Decimal, bytes, list,
-    dict. Close it, or use it as a context manager, where not all rows are read.
+    Values have the Python types of their columns: datetime (in UTC if the column is a `timestamp`), date, Decimal,
+    bytes, list, dict. If not all rows are read, close it or use it as a context manager.
     """
 
-    def __init__(self, snapshot: Snapshot, batches: Batches, whole: frozenset[int]) -> None:
-        """`whole` are the columns of whole numbers that Arrow has as decimals, since they have more than 64 bits."""
+    def __init__(self, snapshot: Snapshot, batches: Batches, whole_numbers: frozenset[int]) -> None:
+        """`whole_numbers` are the columns of integers that Arrow holds as decimals, because they exceed 64 bits."""
         self.app = snapshot.app
         self.epoch = snapshot.epoch
         self.committed_at: datetime | None = snapshot.committed_at
         self.columns = distinct_names(batches.schema.names)
         self._batches = batches
-        self._whole = whole
-        self._snapshot: Snapshot | None = snapshot  # keeps the files of the views mapped
+        self._whole_numbers = whole_numbers
+        self._snapshot: Snapshot | None = snapshot  # keeps the views' files mapped
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches."""
@@ -59,17 +59,17 @@ class Answer:
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():
             columns = [python_values(column) for column in batch.columns]
-            for number in self._whole:
+            for number in self._whole_numbers:
                 columns[number] = [int(value) if isinstance(value, Decimal) else value for value in columns[number]]
             # A batch of no columns still has rows.
             yield from zip(*columns, strict=True) if columns else ((),) * batch.num_rows
 
     def dicts(self) -> Iterator[dict[str, object]]:
-        """The rows by the names of their columns; of two columns with one name the second gets a number."""
+        """The rows as dicts by column name. If two columns have the same name, the second gets a number."""
         return (dict(zip(self.columns, row, strict=True)) for row in self)
 
     def rows(self) -> list[dict[str, object]]:
-        """All rows, by the names of their columns."""
+        """All rows as dicts by column name."""
         return list(self.dicts())
 
     def arrow(self) -> pa.Table:
@@ -79,7 +79,7 @@ class Answer:
         return pa.Table.from_batches(list(self.batches()), pa.schema(fields))
 
     def pandas(self) -> Any:
-        """All rows as a pandas DataFrame, with columns of Arrow types, so that nothing changes its value."""
+        """All rows as a pandas DataFrame. Its columns have Arrow types, so that no value changes."""
         import pandas as pd  # type: ignore[import-untyped]
 
         return self.arrow().to_pandas(types_mapper=pd.ArrowDtype)
@@ -95,7 +95,7 @@ class Answer:
         return polars.from_arrow(self.arrow())
 
     def close(self) -> None:
-        """Stop reading, and let go of the moment."""
+        """Stop reading, and release the snapshot."""
         self._batches.close()
         self._snapshot = None
 
@@ -109,7 +109,7 @@ class Answer:
 
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of which none occurs twice: a, b, a become a, b, a_2."""
+    """The names made distinct: a, b, a become a, b, a_2."""
     chosen: list[str] = []
     for name in names:
         number, free = 1, name

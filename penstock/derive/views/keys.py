@@ -1,4 +1,4 @@
-"""The key of a view: what a caller gives for it, its hashes, and whether a row really has it."""
+"""The key of a view: reading what a caller gives as a key, its hashes, and whether a row really has it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ import pyarrow as pa
 from penstock.engine.state.hashing import key_hasher
 from penstock.engine.state.rows import Column
 from penstock.errors import DeclarationError, RowError
-from penstock.log.ddl import type_ddl
+from penstock.schema.ddl import type_ddl
 
 if TYPE_CHECKING:
     from penstock.engine.ledger.records import StoredView
 
 _MASK = 0xFFFFFFFFFFFFFFFF
+_PLAIN_KINDS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_decimal,
+)
 
 
 class ViewKey:
-    """The key columns of one view. Only a keyed view has one."""
+    """The key columns of one view. DeclarationError for a view that is not keyed."""
 
     def __init__(self, view: str, stored: StoredView, schema: pa.Schema) -> None:
         if stored.key is None or stored.growth != "keyed":
@@ -31,44 +40,45 @@ class ViewKey:
         self.columns = stored.key
         self.types = [schema.field(name).type for name in self.columns]
         self._hasher = key_hasher(self.types)
-        self._checked = [
+        self._compared = [
             (number, schema.get_field_index(name))
             for number, (name, type_) in enumerate(zip(self.columns, self.types, strict=True))
-            if _compares_plainly(type_)
+            if _has_plain_equality(type_)
         ]
 
     def values(self, key: object) -> tuple[object, ...]:
-        """The values of a key in the order of its columns: given as one value, a tuple, or by the names of columns."""
+        """The values of a key in the order of its columns. A key is one value, a tuple, or a mapping by column name."""
         if isinstance(key, Mapping):
             if set(key) != set(self.columns):
-                raise self._unfit(f"found {', '.join(map(str, key)) or 'nothing'}")
+                raise self._misfit_error(f"found {', '.join(map(str, key)) or 'nothing'}")
             return tuple(key[name] for name in self.columns)
         if isinstance(key, tuple) or (isinstance(key, list) and len(self.columns) != 1):
             if len(key) != len(self.columns):
-                raise self._unfit(f"found {len(key)} values")
+                raise self._misfit_error(f"found {len(key)} values")
             return tuple(key)
         if len(self.columns) != 1:
-            raise self._unfit(f"found {key!r}")
+            raise self._misfit_error(f"found {key!r}")
         return (key,)
 
     def hashes(self, values: Sequence[object]) -> tuple[int, int]:
-        """The order and the id of a key, unsigned as runs are searched."""
+        """The order and the id of a key, unsigned, as runs are searched by them."""
         try:
             order, id_ = self._hasher(values)
         except RowError as error:
-            raise self._unfit(error.message) from None
+            raise self._misfit_error(error.message) from None
         return order & _MASK, id_ & _MASK
 
     def matches(self, columns: Sequence[Column], at: int, values: Sequence[object]) -> bool:
-        """Whether the row at a position has exactly this key; `columns` are those of the view.
+        """Whether the row at a position has exactly this key. `columns` are those of the view.
 
-        Keys of floats, lists, structs and maps are told apart by their hashes alone.
+        Floats, lists, structs and maps are compared by their hashes only.
         """
         return all(
-            _comparable(columns[index][at].as_py()) == _comparable(values[number]) for number, index in self._checked
+            _without_zone(columns[index][at].as_py()) == _without_zone(values[number])
+            for number, index in self._compared
         )
 
-    def _unfit(self, found: str) -> DeclarationError:
+    def _misfit_error(self, found: str) -> DeclarationError:
         columns = ", ".join(f"{name} {type_ddl(type_)}" for name, type_ in zip(self.columns, self.types, strict=True))
         return DeclarationError(
             f"view '{self._view}': its key is ({columns}); {found}",
@@ -76,15 +86,13 @@ class ViewKey:
         )
 
 
-def _compares_plainly(type_: pa.DataType) -> bool:
-    """Whether two values of Python are equal exactly if they are the same value of this type."""
-    simple = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_binary)
-    others = (pa.types.is_date32, pa.types.is_timestamp, pa.types.is_decimal)
-    return any(is_kind(type_) for is_kind in (*simple, *others))
+def _has_plain_equality(type_: pa.DataType) -> bool:
+    """Whether two Python values are equal exactly if they are the same value of this type."""
+    return any(is_kind(type_) for is_kind in _PLAIN_KINDS)
 
 
-def _comparable(value: object) -> object:
-    """Times without their zones, all of them in UTC."""
+def _without_zone(value: object) -> object:
+    """A datetime in UTC without its zone; any other value unchanged."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).replace(tzinfo=None)
     return value

@@ -1,4 +1,4 @@
-"""One view of one commit, open: its rows as an Arrow table that DuckDB scans where it lies, and the row of a key."""
+"""One view of one commit, open: its rows as an Arrow table that DuckDB scans in place, and look-ups by key."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.derive.views.keys import ViewKey
-from penstock.derive.views.runs import Count, NegativeCountError, Opener, OpenPartition, Part
+from penstock.derive.views.runs import Count, LiveRun, NegativeCountError, Opener, OpenPartition
 from penstock.engine.ledger.records import StoredView
 from penstock.engine.state.columns import GONE
 from penstock.engine.state.rows import Column, mask
 from penstock.engine.state.run import Run
 from penstock.engine.state.search import Mask
 from penstock.errors import DamagedError
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 REBUILD = "build the views again from the log: penstock run --rebuild; or restore a savepoint: penstock savepoint list"
 LIVE = "_penstock_live"
-"""A column that says which rows count. No column of a view begins like this."""
+"""A column that says which rows count. No column of a view starts like this."""
 COPIES = "_penstock_copies"
-"""A column that says how many more of a row there are."""
-# Runs up to this size, and those of which little counts, are copied without the rows that do not.
+"""A column that says how many more copies of a row there are."""
+# Runs up to this size, and runs with a small share of live rows, are copied without the rows that do not count.
 SMALL_ROWS = 16_384
-LITTLE = 0.2
-# Of a row that is there very often, so many are made at a time.
+SMALL_LIVE_SHARE = 0.2
+# How many copies of a repeated row are produced at a time.
 MOST_COPIES = 2_048
 
 
@@ -42,7 +42,7 @@ class ViewRows:
 
 
 class OpenView:
-    """A view as a commit names it. It never changes: `follow` makes the one of a later commit of it."""
+    """A view as one commit names it. It never changes; `open` makes the view of a later commit from it."""
 
     def __init__(self, name: str, stored: StoredView, partitions: Mapping[int, OpenPartition]) -> None:
         self.name = name
@@ -50,20 +50,20 @@ class OpenView:
         self.partitions = partitions
 
     @classmethod
-    def of(cls, name: str, stored: StoredView, open_: Opener, before: OpenView | None) -> OpenView:
-        """Open what is not open yet. `before` is the view as of another commit, if somebody has that open."""
+    def open(cls, name: str, stored: StoredView, open_run: Opener, before: OpenView | None) -> OpenView:
+        """Open the runs that are not open yet. `before` is the view as of another commit, if that is open."""
         known: Mapping[int, OpenPartition] = {}
         if before is not None and before.stored.growth == stored.growth:
             known = before.partitions
         empty = OpenPartition(stored.growth)
-        partitions = {number: known.get(number, empty).follow(runs, open_) for number, runs in stored.runs.items()}
+        partitions = {number: known.get(number, empty).follow(runs, open_run) for number, runs in stored.runs.items()}
         if before is not None and before.stored == stored:
             return before
         return cls(name, stored, partitions)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its columns. All of them are nullable here: the runs do not say more."""
+        """Its columns, all of them nullable: runs do not store whether a column may be null."""
         return pa.schema([field.with_nullable(True) for field in parse_schema(self.stored.columns)])
 
     @cached_property
@@ -72,33 +72,33 @@ class OpenView:
 
     @cached_property
     def row_count(self) -> int:
-        return sum(part.rows for part in self._parts())
+        return sum(live_run.rows for live_run in self._live_runs())
 
     @cached_property
     def rows(self) -> ViewRows:
         chunks, repeated = [], []
-        for part in self._parts():
-            batch = self._own_columns(part.run)
-            chunks.append(_without_hidden(batch, part.live))
-            if part.counts is not None:
-                repeated.append(_repeated_rows(batch, part.counts))
+        for live_run in self._live_runs():
+            batch = self._own_columns(live_run.run)
+            chunks.append(_live_chunk(batch, live_run.live))
+            if live_run.counts is not None:
+                repeated.append(_repeated_rows(batch, live_run.counts))
         return ViewRows(_table(self.schema, chunks), pa.Table.from_batches(repeated) if repeated else None)
 
-    def batches(self, of: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, each as often as it counts; those of all runs, or of some of them."""
-        for part in self._parts():
-            if of is not None and all(part.run is not run for run in of):
+    def batches(self, runs: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of all runs or of some, each as often as it counts."""
+        for live_run in self._live_runs():
+            if runs is not None and all(live_run.run is not run for run in runs):
                 continue
-            batch = self._own_columns(part.run)
-            if part.counts is not None:
-                yield from _copied_rows(batch, part.counts)
+            batch = self._own_columns(live_run.run)
+            if live_run.counts is not None:
+                yield from _copied_rows(batch, live_run.counts)
             else:
-                yield batch if part.live is None else batch.filter(boolean_array(part.live))
+                yield batch if live_run.live is None else batch.filter(boolean_array(live_run.live))
 
-    def _parts(self) -> Iterator[Part]:
+    def _live_runs(self) -> Iterator[LiveRun]:
         for number, partition in self.partitions.items():
             try:
-                yield from partition.parts()
+                yield from partition.live_runs()
             except NegativeCountError:
                 raise DamagedError(
                     f"view '{self.name}': in partition {number} more rows were taken away than were there",
@@ -116,24 +116,24 @@ class OpenView:
         return ViewKey(self.name, self.stored, self.schema)
 
     def find(self, values: tuple[object, ...]) -> FoundRow | None:
-        """Where the row of a key is."""
+        """Find the row of a key; None if there is none."""
         order, id_ = self.key.hashes(values)
-        for runs in self._searched:
+        for runs in self._searchable_runs:
             for run in runs:
                 at = run.position(order, id_)
                 if at is None:
                     continue
                 if run.is_gone(at) or not self.key.matches(run.columns, at, values):
-                    break  # whatever older runs of this partition say
+                    break  # older runs of this partition no longer matter
                 return FoundRow(run.batch, run.columns, at)
         return None
 
     @cached_property
-    def _searched(self) -> list[list[_SearchedRun]]:
-        """For each partition its runs, newest first."""
+    def _searchable_runs(self) -> list[list[_SearchableRun]]:
+        """The runs of each partition, newest first."""
         return [
             [
-                _SearchedRun.of(run, self._own_columns(run))
+                _SearchableRun.of(run, self._own_columns(run))
                 for (run,) in reversed(list(partition.runs.values()))
                 if run.rows
             ]
@@ -151,8 +151,8 @@ class FoundRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _SearchedRun:
-    """A run to find one row at a time in: as memory, since numpy costs more than the search itself."""
+class _SearchableRun:
+    """A run for finding one row at a time. It uses memoryviews, because a call of numpy costs more than the search."""
 
     orders: memoryview
     ids: memoryview
@@ -161,7 +161,7 @@ class _SearchedRun:
     columns: list[Column]
 
     @classmethod
-    def of(cls, run: Run, batch: pa.RecordBatch) -> _SearchedRun:
+    def of(cls, run: Run, batch: pa.RecordBatch) -> _SearchableRun:
         gone = mask(run.batch.column(GONE))
         return cls(run.order.data, run.id.data, gone if gone.any() else None, batch, batch.columns)
 
@@ -179,7 +179,7 @@ class _SearchedRun:
 
 
 def view_columns(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """The columns of a schema, from a batch that has more; a column of another type is damage."""
+    """The columns of a schema, from a batch that has more. DamagedError if one is missing or has another type."""
     columns = []
     for field in schema:
         if field.name not in batch.schema.names or batch.schema.field(field.name).type != field.type:
@@ -196,11 +196,11 @@ def view_columns(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.Reco
 _Chunk = tuple[pa.RecordBatch, Mask | None]
 
 
-def _without_hidden(batch: pa.RecordBatch, live: Mask | None) -> _Chunk:
-    """A batch and which of its rows count; of a small one only those, and then None."""
+def _live_chunk(batch: pa.RecordBatch, live: Mask | None) -> _Chunk:
+    """A batch with the mask of its live rows; or a copy of the live rows and None, if it is small."""
     if live is None or live.all():
         return batch, None
-    if batch.num_rows <= SMALL_ROWS or live.mean() < LITTLE:
+    if batch.num_rows <= SMALL_ROWS or live.mean() < SMALL_LIVE_SHARE:
         return batch.filter(boolean_array(live)), None
     return batch, live
 
@@ -208,9 +208,9 @@ def _without_hidden(batch: pa.RecordBatch, live: Mask | None) -> _Chunk:
 def _table(schema: pa.Schema, chunks: list[_Chunk]) -> pa.Table:
     small = [batch for batch, live in chunks if live is None and batch.num_rows <= SMALL_ROWS]
     if len(small) > 1:
-        together = pa.Table.from_batches(small).combine_chunks().to_batches()
+        merged = pa.Table.from_batches(small).combine_chunks().to_batches()
         chunks = [(batch, live) for batch, live in chunks if live is not None or batch.num_rows > SMALL_ROWS]
-        chunks += [(batch, None) for batch in together]
+        chunks += [(batch, None) for batch in merged]
     if all(live is None for _, live in chunks):
         return pa.Table.from_batches([batch for batch, _ in chunks], schema)
     marked = schema.append(pa.field(LIVE, pa.bool_()))
@@ -225,20 +225,20 @@ def _table(schema: pa.Schema, chunks: list[_Chunk]) -> pa.Table:
 
 
 def _repeated_rows(batch: pa.RecordBatch, counts: Count) -> pa.RecordBatch:
-    """The rows that are there more than once, with how many copies to make of each; no more than a few at a time."""
-    often = np.flatnonzero(counts > 1)
-    copies = counts[often] - 1
+    """The rows that count more than once, with the number of extra copies, split into pieces of at most MOST_COPIES."""
+    repeated = np.flatnonzero(counts > 1)
+    copies = counts[repeated] - 1
     pieces = -(-copies // MOST_COPIES)
-    rows = batch.take(number_array(np.repeat(often, pieces)))
+    rows = batch.take(number_array(np.repeat(repeated, pieces)))
     last = np.cumsum(pieces) - 1
-    made = np.full(rows.num_rows, MOST_COPIES, dtype=np.int64)
-    made[last] = copies - (pieces - 1) * MOST_COPIES
+    counts_made = np.full(rows.num_rows, MOST_COPIES, dtype=np.int64)
+    counts_made[last] = copies - (pieces - 1) * MOST_COPIES
     schema = batch.schema.append(pa.field(COPIES, pa.int64()))
-    return pa.RecordBatch.from_arrays([*rows.columns, number_array(made)], schema=schema)
+    return pa.RecordBatch.from_arrays([*rows.columns, number_array(counts_made)], schema=schema)
 
 
 def _copied_rows(batch: pa.RecordBatch, counts: Count) -> Iterator[pa.RecordBatch]:
-    """The rows, each as often as it counts, not too many at a time."""
+    """The rows, each as often as it counts, in batches of limited size."""
     live = np.flatnonzero(counts > 0)
     ends = np.cumsum(counts[live])
     total = int(ends[-1]) if len(ends) else 0
@@ -248,12 +248,12 @@ def _copied_rows(batch: pa.RecordBatch, counts: Count) -> Iterator[pa.RecordBatc
 
 
 def boolean_array(values: Mask) -> Column:
-    """An Arrow array of booleans. `pa.array` would do, but imports pandas for it."""
+    """An Arrow array of booleans. `pa.array` would do, but it imports pandas."""
     bits = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits.data)])
 
 
 def number_array(values: npt.NDArray[np.int64]) -> Column:
-    """An Arrow array of 64-bit numbers, without `pa.array` for the same reason."""
+    """An Arrow array of int64, without `pa.array` for the same reason."""
     content = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(content.data)])

@@ -1,4 +1,4 @@
-"""Following the commits of an app: always the newest, with what is open already kept open."""
+"""Reads the newest commit of an app, and keeps open what the last commit had open."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from penstock.derive.views.status import ViewStatus
     from penstock.engine.ledger.records import Commit
 
-# An app that removes files faster than they can be opened so often in a row is not one that runs well.
+# If files disappear this often in a row before they can be opened, something is wrong with the app.
 ATTEMPTS = 20
 
 Result = TypeVar("Result")
 
 
 class ViewReader:
-    """Reads the views of an app, whose folder is `<log>/apps/<app>`. For one question or for years; for many threads.
+    """Reads the views of an app, whose folder is `<log>/apps/<app>`. It may be kept open, and used by many threads.
 
-    It takes no lock that the app could wait for, and writes nothing. Every question is answered from the newest commit
-    as a whole. How it stays right while the app runs:
+    It takes no lock that the app could wait for, and writes nothing. Every query is answered from one commit, the
+    newest. How that stays correct while the app runs:
 
-    1. Look for the newest commit. If it is the one that is known, its snapshot is asked again.
-    2. Otherwise make a snapshot of it, which takes over the runs that are open, and opens and checks new ones.
-    3. If a file is not there, take the newest commit again: the app keeps the files of its last few commits. Only if
-       the newest commit itself names a file that is not there is something damaged.
+    1. Look for the newest commit. If it is already known, use its snapshot again.
+    2. Otherwise make a snapshot of it, which reuses the runs that are open, and opens and checks new ones.
+    3. If a file is missing, start again with the newest commit: the app keeps the files of its last few commits. Only
+       if the newest commit itself names a missing file is something damaged.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -45,38 +45,37 @@ class ViewReader:
         self._ledger = Ledger(self.directory)
         self._description = str(self.directory / APP_NAME)
         self._identity = _identity(self._description)
-        self._looked_for = (0, "", "")
+        self._commit_paths = (0, "", "")
         self._newest = Snapshot(self.directory, self._ledger.app, None, {})
 
     def refresh(self) -> Snapshot:
-        """The newest commit. A snapshot that somebody has stays as it is."""
+        """A snapshot of the newest commit. Snapshots that were returned before do not change."""
         with self._lock:
-            if self._identity != (
-                found := _identity(self._description)
-            ):  # moved away, and begun anew in the same place
+            found = _identity(self._description)
+            if self._identity != found:  # the app was removed and started afresh in the same folder
                 self._ledger, self._identity = Ledger(self.directory), found
                 self._newest = Snapshot(self.directory, self._ledger.app, None, {})
             if not self._is_newest() and self._ledger.last_epoch() != self._newest.epoch:
                 commit = self._ledger.last_commit()
-                self._newest = Snapshot(self.directory, self._ledger.app, commit, self._newest.opened())
+                self._newest = Snapshot(self.directory, self._ledger.app, commit, self._newest.open_views())
             return self._newest
 
     def _is_newest(self) -> bool:
-        """Whether the known commit is the last for certain, without listing the folder.
+        """Whether the known commit is certainly the last, without listing the folder.
 
-        Commits come one after the other and are removed oldest first. So where one is kept and the next is not there,
-        none is newer.
+        Commits are numbered one after the other and removed oldest first. So if one exists and the next does not, none
+        is newer.
         """
-        epoch, known, following = self._looked_for
+        epoch, known, following = self._commit_paths
         if epoch != self._newest.epoch:
             epoch = self._newest.epoch
             known, following = (str(self._ledger.path_of(number, "commit")) for number in (epoch, epoch + 1))
-            self._looked_for = epoch, known, following
+            self._commit_paths = epoch, known, following
         return epoch > 0 and not os.path.exists(following) and os.path.exists(known)
 
     @property
     def commit(self) -> Commit | None:
-        """The commit that was newest when somebody last looked; None before the first."""
+        """The commit that was newest at the last refresh; None before the first."""
         return self._newest.commit
 
     @property
@@ -90,7 +89,7 @@ class ViewReader:
         *,
         limits: QueryLimits | None = None,
     ) -> Answer:
-        """Answer a question from the newest commit. See `Snapshot.query`."""
+        """Run a query on the newest commit. See `Snapshot.query`."""
         return self.with_newest(lambda snapshot: snapshot.query(sql, parameters, limits=limits))
 
     def get(self, view: str, key: object) -> dict[str, object] | None:
@@ -98,7 +97,7 @@ class ViewReader:
         return self.with_newest(lambda snapshot: snapshot.get(view, key))
 
     def views(self) -> list[ViewStatus]:
-        """What the views are and how fresh. See `Snapshot.views`."""
+        """The views, and how fresh they are. See `Snapshot.views`."""
         return self.with_newest(lambda snapshot: snapshot.views())
 
     def changes(
@@ -110,7 +109,7 @@ class ViewReader:
         return changes(self.directory, view, after=after, timeout=timeout, stop=stop)
 
     def with_newest(self, work: Callable[[Snapshot], Result]) -> Result:
-        """Do something with the newest snapshot, and again with a newer one where its files have gone meanwhile."""
+        """Call `work` with the newest snapshot, and again with a newer one if its files were removed meanwhile."""
         for attempt in count(1):
             snapshot = self.refresh()  # 1 and 2
             try:
@@ -123,7 +122,7 @@ class ViewReader:
 
 
 def _identity(description: str) -> tuple[int, int] | None:
-    """Tells an app from one that was begun anew in the same place, by the file that describes it."""
+    """Distinguishes an app from one that was started afresh in the same folder, by the file that describes it."""
     try:
         found = os.stat(description)
     except OSError:
@@ -138,7 +137,7 @@ def query(
     *,
     limits: QueryLimits | None = None,
 ) -> Answer:
-    """Answer one question about the views of the app in this folder. Whoever asks more keeps a `ViewReader`."""
+    """Run one query on the views of the app in this folder. For more than one, keep a `ViewReader`."""
     return ViewReader(directory).query(sql, parameters, limits=limits)
 
 

@@ -1,14 +1,15 @@
 """Which rows of a view's runs count: the runs of one partition, with marks on the rows that other runs change.
 
-Runs never change, so a newer commit differs in a few runs only. What one run says about another is marked once, and
-taken back when one of the two is gone: following an app costs what it changes. All of it is immutable: whoever reads
-an older commit keeps its marks.
+Runs never change, so a newer commit differs in only a few runs. What one run says about another is marked once, and
+undone when one of the two is gone: the cost of following an app is proportional to its changes. All of it is
+immutable: readers of an older commit keep their marks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,22 +22,22 @@ from penstock.engine.state.search import NOWHERE, Mask, positions
 
 Count = npt.NDArray[np.int64]
 Pieces = tuple[Run, ...]
-"""What a file holds: one run, or in an appended view one piece for each batch that was written."""
+"""The content of a file: one run, or in an appended view one piece per batch that was written."""
 Opener = Callable[[RunFile], Pieces]
 _Pair = tuple[RunFile, RunFile]
 """An older and a newer run of one partition."""
 
 
 class NegativeCountError(ValueError):
-    """More rows were taken away than were there."""
+    """More rows were removed than there were."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the other runs of a partition say about the rows of one run; None where they say nothing.
+    """What the other runs of a partition say about the rows of one run; None if they say nothing.
 
-    `replaced`: in a keyed view, how many newer runs have the key. `repeated`: in a counted one, how many older runs
-    have the row, and `added`: what newer runs add to its count.
+    In a keyed view, `replaced` is how many newer runs have the key. In a counted view, `repeated` is how many older
+    runs have the row, and `added` is what newer runs add to its count.
     """
 
     replaced: npt.NDArray[np.uint16] | None = None
@@ -48,8 +49,8 @@ _NO_MARKS = Marks()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """A run and which of its rows count: `live` is None for all. `counts`: how often, if some count more than once."""
+class LiveRun:
+    """A run, and which of its rows count: `live` is None for all. `counts` says how often, if any count repeatedly."""
 
     run: Run
     live: Mask | None = None
@@ -70,41 +71,43 @@ class OpenPartition:
     runs: Mapping[RunFile, Pieces] = field(default_factory=dict)
     marks: Mapping[RunFile, Marks] = field(default_factory=dict)
 
-    def follow(self, files: Iterable[RunFile], open_: Opener) -> OpenPartition:
-        """The partition as a commit names it: with these files, of which those that are open already stay open."""
-        runs = {file: self.runs.get(file) or open_(file) for file in files}
+    def follow(self, files: Iterable[RunFile], open_run: Opener) -> OpenPartition:
+        """The partition with the files that a commit names. Files that are already open stay open."""
+        runs = {file: self.runs.get(file) or open_run(file) for file in files}
         if runs.keys() == self.runs.keys() and list(runs) == list(self.runs):
             return self
         if self.growth == "appended":
             return OpenPartition(self.growth, runs)
-        pencil = _Pencil(self.growth, {**self.runs, **runs}, {file: self.marks.get(file, _NO_MARKS) for file in runs})
+        editor = _MarkEditor(
+            self.growth, {**self.runs, **runs}, {file: self.marks.get(file, _NO_MARKS) for file in runs}
+        )
         before, now = set(_pairs(self.runs)), set(_pairs(runs))
         for older, newer in before - now:
-            pencil.mark(older, newer, -1)
+            editor.mark(older, newer, -1)
         for older, newer in now - before:
-            pencil.mark(older, newer, 1)
-        return OpenPartition(self.growth, runs, pencil.marks)
+            editor.mark(older, newer, 1)
+        return OpenPartition(self.growth, runs, editor.marks)
 
-    def parts(self) -> Iterator[Part]:
-        """Its runs that have rows, oldest first."""
+    def live_runs(self) -> Iterator[LiveRun]:
+        """The runs that are not empty, oldest first."""
         for file, pieces in self.runs.items():
             marks = self.marks.get(file, _NO_MARKS)
             for run in (run for run in pieces if run.rows):
                 if self.growth == "keyed":
-                    yield _keyed_part(run, marks)
+                    yield _live_keyed_run(run, marks)
                 else:
-                    yield _counted_part(run, marks) if self.growth == "counted" else Part(run)
+                    yield _live_counted_run(run, marks) if self.growth == "counted" else LiveRun(run)
 
 
 def _pairs(files: Iterable[RunFile]) -> Iterator[_Pair]:
     older: list[RunFile] = []
     for newer in files:
-        yield from ((one, newer) for one in older)
+        yield from ((file, newer) for file in older)
         older.append(newer)
 
 
-class _Pencil:
-    """Writes marks into copies, which it makes once for each run."""
+class _MarkEditor:
+    """Changes marks in copies, which it makes once per run."""
 
     def __init__(self, growth: Growth, runs: Mapping[RunFile, Pieces], marks: dict[RunFile, Marks]) -> None:
         self.marks = marks
@@ -113,7 +116,7 @@ class _Pencil:
         self._copied: set[tuple[RunFile, str]] = set()
 
     def mark(self, older: RunFile, newer: RunFile, sign: int) -> None:
-        """Mark what a newer run says about an older one, or take that back; a run that is no longer there is left."""
+        """Mark what a newer run says about an older one (sign 1), or undo it (-1). Runs that are gone are skipped."""
         if older not in self.marks and (self._keyed or newer not in self.marks):
             return
         base, change = self._runs[older], self._runs[newer]
@@ -134,24 +137,24 @@ class _Pencil:
         values: npt.NDArray[np.generic] | None = getattr(marks, name)
         if (file, name) not in self._copied:
             values = np.zeros(self._runs[file].rows, dtype=kind) if values is None else values.copy()
-            kept = {other: getattr(marks, other) for other in ("replaced", "repeated", "added")}
-            self.marks[file] = Marks(**{**kept, name: values})
+            changed: dict[str, Any] = {name: values}
+            self.marks[file] = replace(marks, **changed)
             self._copied.add((file, name))
         assert values is not None
         return values
 
 
-def _keyed_part(run: Run, marks: Marks) -> Part:
+def _live_keyed_run(run: Run, marks: Marks) -> LiveRun:
     gone = mask(run.batch.column(GONE))
     if marks.replaced is None:
-        return Part(run, ~gone if gone.any() else None)
+        return LiveRun(run, ~gone if gone.any() else None)
     live: Mask = marks.replaced == 0
     live &= ~gone
-    return Part(run, live)
+    return LiveRun(run, live)
 
 
-def _counted_part(run: Run, marks: Marks) -> Part:
-    """A row counts where it stands in the oldest run that has it."""
+def _live_counted_run(run: Run, marks: Marks) -> LiveRun:
+    """A row counts in the oldest run that has it."""
     counts = integers(run.batch, COUNT)
     if marks.added is not None:
         counts = counts + marks.added
@@ -160,6 +163,6 @@ def _counted_part(run: Run, marks: Marks) -> Part:
     if int(counts.min()) < 0:
         raise NegativeCountError
     if (counts == 1).all():
-        return Part(run)
+        return LiveRun(run)
     live: Mask = counts > 0
-    return Part(run, live, counts if int(counts.max()) > 1 else None)
+    return LiveRun(run, live, counts if int(counts.max()) > 1 else None)

@@ -1,33 +1,32 @@
-"""The views of one commit: one moment, for as many questions as are asked of it."""
+"""The views of one commit, for any number of queries."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.derive.views.open_view import REBUILD, OpenView
 from penstock.derive.views.runs import Pieces
-from penstock.derive.views.values import python_row
 from penstock.engine.ledger.records import Commit, StoredView
 from penstock.engine.state.run import Run, RunFile, open_batches
 from penstock.errors import DamagedError, DeclarationError, UnavailableError
-from penstock.log.ddl import closest
-from penstock.log.files import disk_errors
+from penstock.schema.to_python import python_row
+from penstock.storage.files import disk_errors
+from penstock.suggest import closest
+from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
     from penstock.derive.views.answer import Answer
     from penstock.derive.views.sql import QueryLimits
     from penstock.derive.views.status import ViewStatus
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 class FilesRemovedError(UnavailableError):
-    """A file that a commit names is not there: newer commits have let it go, or it is lost."""
+    """A file that a commit names is missing: newer commits no longer need it, or it is lost."""
 
     def __init__(self, epoch: int, path: Path) -> None:
         super().__init__(
@@ -38,19 +37,19 @@ class FilesRemovedError(UnavailableError):
 
 
 class Snapshot:
-    """What the views of an app were when an epoch was committed. It does not change; any thread may ask it.
+    """The views of an app as one epoch committed them. It does not change, and any thread may use it.
 
-    A view is opened when it is first asked for. If the app has come far since, its files may be gone by then: that is a
-    FilesRemovedError, and a `ViewReader` answers it with a newer snapshot. What is open stays readable.
+    A view is opened on first use. If the app has committed many epochs since, its files may be gone by then. That
+    raises FilesRemovedError, and a `ViewReader` retries with a newer snapshot. Views that are open stay readable.
     """
 
     def __init__(self, directory: Path, app: str, commit: Commit | None, known: Mapping[str, OpenView]) -> None:
-        """`known` are views that are open already, as of another commit."""
+        """`known` are views that are already open, as of another commit."""
         self.app = app
         self.commit = commit
         self._directory = directory
-        self._known = dict(known)
-        self._opened: dict[str, OpenView] = {}
+        self._known_views = dict(known)
+        self._open_views: dict[str, OpenView] = {}
         self._lock = threading.Lock()
 
     @property
@@ -60,10 +59,10 @@ class Snapshot:
 
     @property
     def committed_at(self) -> datetime | None:
-        return None if self.commit is None else _EPOCH + timedelta(microseconds=self.commit.committed_at)
+        return None if self.commit is None else utc_datetime(self.commit.committed_at)
 
     @property
-    def stored(self) -> Mapping[str, StoredView]:
+    def stored_views(self) -> Mapping[str, StoredView]:
         """The views by name, as the commit names them."""
         return {} if self.commit is None else self.commit.views
 
@@ -74,51 +73,48 @@ class Snapshot:
         *,
         limits: QueryLimits | None = None,
     ) -> Answer:
-        """Answer a question in DuckDB's SQL about the views of this moment. Nothing can be changed by it.
+        """Run a query in DuckDB's SQL on the views of this snapshot. A query cannot change anything.
 
-        `parameters` take the places of `?`, or, given by name, of `$name`.
+        `parameters` replace each `?`, or `$name` if they are given by name.
         """
-        from penstock.derive.views.sql import ask
+        from penstock.derive.views.sql import run_query
 
-        return ask(self, sql, parameters, limits)
+        return run_query(self, sql, parameters, limits)
 
     def get(self, view: str, key: object) -> dict[str, object] | None:
-        """The row of a key, by the names of its columns; None if there is none.
+        """The row of a key as a dict by column name; None if there is none.
 
-        The key is a value, a tuple in the order of the key's columns, or a mapping from their names.
+        The key is a value, a tuple in the order of the key's columns, or a mapping by column name.
         """
-        opened = self.open(view)
-        found = opened.find(opened.key.values(key))
-        return None if found is None else python_row(opened.names, found.columns, found.at)
+        open_view = self.open(view)
+        found = open_view.find(open_view.key.values(key))
+        return None if found is None else python_row(open_view.names, found.columns, found.at)
 
     def views(self) -> list[ViewStatus]:
-        """What the views are and how fresh, by name. Rows are counted exactly."""
+        """The views by name, and how fresh they are. Rows are counted exactly."""
         from penstock.derive.views.status import view_statuses
 
         return view_statuses(self)
 
     def open(self, name: str) -> OpenView:
-        """A view by its name, in upper or lower case."""
-        stored = self.stored
-        if name not in stored:
-            name = next((one for one in stored if one.lower() == name.lower()), name)
-        if name not in stored:
-            raise unknown_view(name, list(stored))
+        """Open a view by its name, in upper or lower case."""
+        stored = self.stored_views
+        name = declared_name(name, stored)
         with self._lock:
-            if name not in self._opened:
-                before = self._known.pop(name, None)
+            if name not in self._open_views:
+                before = self._known_views.pop(name, None)
                 opener = partial(open_view_run, self._directory, self.epoch, name)
-                self._opened[name] = OpenView.of(name, stored[name], opener, before)
-            return self._opened[name]
+                self._open_views[name] = OpenView.open(name, stored[name], opener, before)
+            return self._open_views[name]
 
-    def opened(self) -> Mapping[str, OpenView]:
-        """What is open: for the snapshot of the next commit."""
+    def open_views(self) -> Mapping[str, OpenView]:
+        """The views that are open, for the snapshot of the next commit."""
         with self._lock:
-            return {**self._known, **self._opened}
+            return {**self._known_views, **self._open_views}
 
 
 def open_view_run(directory: Path, epoch: int, view: str, file: RunFile) -> Pieces:
-    """A run of a view, mapped and checked. FilesRemovedError if it is not there, DamagedError if it is another."""
+    """Map and check a run of a view. FilesRemovedError if it is missing, DamagedError if its content has changed."""
     path = directory / file.path
     with disk_errors(str(path)):
         try:
@@ -129,9 +125,19 @@ def open_view_run(directory: Path, epoch: int, view: str, file: RunFile) -> Piec
             raise DamagedError(f"view '{view}': {error.message}", hint=REBUILD) from None
 
 
-def unknown_view(name: str, views: Sequence[str], where: str = "") -> DeclarationError:
+def declared_name(view: str, views: Collection[str], where: str = "") -> str:
+    """The name of a view as it was declared, given in upper or lower case. DeclarationError if there is none."""
+    if view in views:
+        return view
+    found = next((name for name in views if name.lower() == view.lower()), None)
+    if found is None:
+        raise unknown_view_error(view, views, where)
+    return found
+
+
+def unknown_view_error(name: str, views: Collection[str], where: str = "") -> DeclarationError:
     hint = closest(name, list(views)) or "'penstock views' lists them"
     if not views:
         hint = "views can be asked once the app has committed its first epoch: append something, and let it run"
-    listed = ", ".join(sorted(views)) or "none"
-    return DeclarationError(f"{where}there is no view '{name}'; there is {listed}", hint=hint)
+    known = ", ".join(sorted(views)) or "none"
+    return DeclarationError(f"{where}there is no view '{name}'; there is {known}", hint=hint)

@@ -1,4 +1,4 @@
-"""Asking the views of one snapshot with SQL: DuckDB in memory, over the mapped runs, and nothing else in its reach."""
+"""SQL on the views of one snapshot: DuckDB in memory, over the mapped runs, with access to nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from penstock.derive.views.answer import Answer
 from penstock.derive.views.open_view import COPIES, LIVE, OpenView, number_array
 from penstock.derive.views.statement import Equality, Statement, read_statement
 from penstock.errors import DeclarationError, LimitError, PenstockError
-from penstock.log.ddl import closest
+from penstock.names import quoted_name
+from penstock.suggest import closest
 
 if TYPE_CHECKING:
     from penstock.derive.views.snapshot import Snapshot
@@ -28,7 +29,7 @@ BATCH_ROWS = 65_536
 _NO_COLUMN = re.compile(r'(?:Referenced column|column named) "([^"]+)"')
 _CANDIDATES = re.compile(r"\n\n?(?:LINE \d+:|Candidate bindings:).*", re.DOTALL)
 
-# Databases without tables, by process and memory limit. A question is a connection of its own: 40 ms less each.
+# Empty databases by process and memory limit. Each query only opens a connection to one, which saves 40 ms.
 _databases: dict[tuple[int, int | None], duckdb.DuckDBPyConnection] = {}
 _opening = threading.Lock()
 
@@ -37,11 +38,11 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What an answer may take; None: no limit, but that of the machine.
+    """What a query may use. None: no limit but that of the machine.
 
-    - `seconds`: from the question until its last row is taken.
-    - `rows`: how many it may have. One with more is a LimitError, never cut short in silence.
-    - `memory`: bytes for sorting, grouping and joining, shared by all questions of the process with the same limit.
+    - `seconds`: from the start of the query until its last row is read.
+    - `rows`: how many rows the answer may have. More is a LimitError; an answer is never silently truncated.
+    - `memory`: bytes for sorting, grouping and joining, shared by all queries of the process with the same limit.
     """
 
     seconds: float | None = None
@@ -49,35 +50,35 @@ class QueryLimits:
     memory: int | None = None
 
 
-def ask(snapshot: Snapshot, sql: str, parameters: Parameters, limits: QueryLimits | None) -> Answer:
-    """Answer a question:
+def run_query(snapshot: Snapshot, sql: str, parameters: Parameters, limits: QueryLimits | None) -> Answer:
+    """Run a query:
 
-    1. Read it with DuckDB's parser, and refuse what does more than read views.
-    2. Open the views that it names; where it can only mean one row of a key, look that up instead.
-    3. Show them to a connection of its own, which sees nothing else.
-    4. Let DuckDB answer it, a batch of rows at a time.
+    1. Parse it with DuckDB's parser, and refuse whatever does more than read views.
+    2. Open the views that it names; if it can only mean the row of one key, look that row up instead.
+    3. Register them with a connection of its own, which sees nothing else.
+    4. Let DuckDB run it, one batch of rows at a time.
     """
     allowed = limits or QueryLimits()
-    given = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-    question = _Question(_database(allowed.memory).cursor(), allowed)
+    bound = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+    running = _RunningQuery(_database(allowed.memory).cursor(), allowed)
     try:
-        with question.plain_errors({}):
-            statement = read_statement(question.connection, sql, snapshot.stored)  # 1
-        opened = {name: snapshot.open(name) for name in statement.views}
-        with question.plain_errors(opened):
-            for view in opened.values():
-                _show(question.connection, view, _only_row(view, statement, given))  # 2 and 3
-            relation = question.connection.sql(sql, params=given)  # 4
-            question.start(relation, opened)
-            whole = {number for number, type_ in enumerate(relation.types) if "HUGEINT" in str(type_)}
-        return Answer(snapshot, question, frozenset(whole))
+        with running.query_errors({}):
+            statement = read_statement(running.connection, sql, snapshot.stored_views)  # 1
+        open_views = {name: snapshot.open(name) for name in statement.views}
+        with running.query_errors(open_views):
+            for view in open_views.values():
+                _register_view(running.connection, view, _only_row(view, statement, bound))  # 2 and 3
+            relation = running.connection.sql(sql, params=bound)  # 4
+            running.start(relation, open_views)
+            whole_numbers = {number for number, type_ in enumerate(relation.types) if "HUGEINT" in str(type_)}
+        return Answer(snapshot, running, frozenset(whole_numbers))
     except BaseException:
-        question.close()
+        running.close()
         raise
 
 
 def _database(memory: int | None) -> duckdb.DuckDBPyConnection:
-    """A database that cannot reach files, the network or extensions, and whose settings cannot be changed."""
+    """A database, opened once, that cannot reach files, the network or extensions, and whose settings are locked."""
     with _opening:
         if (os.getpid(), memory) not in _databases:
             config: dict[str, str | bool | int | float | list[str]] = {
@@ -91,18 +92,18 @@ def _database(memory: int | None) -> duckdb.DuckDBPyConnection:
             }
             if memory is not None:
                 config["memory_limit"] = f"{memory}B"
-            made = duckdb.connect(":memory:", config=config)
-            made.execute("SET GLOBAL TimeZone = 'UTC'")
-            made.execute("SET lock_configuration = true")
-            _databases[os.getpid(), memory] = made
+            database = duckdb.connect(":memory:", config=config)
+            database.execute("SET GLOBAL TimeZone = 'UTC'")
+            database.execute("SET lock_configuration = true")
+            _databases[os.getpid(), memory] = database
         return _databases[os.getpid(), memory]
 
 
 # -- views in DuckDB --------------------------------------------------------------------------------------------------
 
 
-def _show(connection: duckdb.DuckDBPyConnection, view: OpenView, row: pa.Table | None) -> None:
-    name = _quoted(view.name)
+def _register_view(connection: duckdb.DuckDBPyConnection, view: OpenView, row: pa.Table | None) -> None:
+    name = quoted_name(view.name)
     if row is not None:
         connection.register(view.name, row)
         return
@@ -111,24 +112,22 @@ def _show(connection: duckdb.DuckDBPyConnection, view: OpenView, row: pa.Table |
     if not hides and rows.repeated is None:
         connection.register(view.name, rows.table)
         return
-    columns = ", ".join(map(_quoted, view.schema.names))
+    columns = ", ".join(map(quoted_name, view.schema.names))
     connection.register(f"_penstock_rows_{view.name}", rows.table)
-    selected = f"SELECT {columns} FROM {_quoted(f'_penstock_rows_{view.name}')}" + (f" WHERE {LIVE}" if hides else "")
+    selected = f"SELECT {columns} FROM {quoted_name(f'_penstock_rows_{view.name}')}" + (
+        f" WHERE {LIVE}" if hides else ""
+    )
     if rows.repeated is not None:
         connection.register(f"_penstock_copies_{view.name}", rows.repeated)
-        copies = _quoted(f"_penstock_copies_{view.name}")
+        copies = quoted_name(f"_penstock_copies_{view.name}")
         selected += f" UNION ALL SELECT {columns} FROM (SELECT {columns}, unnest(range({COPIES})) FROM {copies})"
     connection.execute(f"CREATE TEMP VIEW {name} AS {selected}")
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _only_row(view: OpenView, statement: Statement, parameters: list[object] | dict[str, object]) -> pa.Table | None:
-    """The only row that a question can be about, or none, as a table; None if it may be about more.
+    """A table with the only row that a query can be about, or without rows; None if it may be about more.
 
-    DuckDB still evaluates the whole question, on this row: what is left out could not have been in the answer.
+    DuckDB still runs the whole query, on this row: the rows left out could not have been in the answer.
     """
     conditions = {equality.column: equality for equality in statement.equalities.get(view.name, ())}
     key = view.stored.key
@@ -136,17 +135,17 @@ def _only_row(view: OpenView, statement: Statement, parameters: list[object] | d
         return None
     values = []
     for name, type_ in zip(key, view.key.types, strict=True):
-        value = _value(conditions[name.lower()], parameters)
-        if not _is_certain(value, type_):
+        value = _bound_value(conditions[name.lower()], parameters)
+        if not _means_exactly(value, type_):
             return None
         values.append(value)
     found = view.find(tuple(values))
-    # Copied: DuckDB does not take a slice with structs in it.
+    # Copied, because DuckDB does not accept a slice that contains structs.
     batches = [] if found is None else [found.batch.take(number_array(np.array([found.at])))]
     return pa.Table.from_batches(batches, view.schema)
 
 
-def _value(equality: Equality, parameters: list[object] | dict[str, object]) -> object:
+def _bound_value(equality: Equality, parameters: list[object] | dict[str, object]) -> object:
     if equality.parameter is None:
         return equality.constant
     if isinstance(parameters, dict):
@@ -155,8 +154,8 @@ def _value(equality: Equality, parameters: list[object] | dict[str, object]) -> 
     return parameters[number - 1] if 1 <= number <= len(parameters) else None
 
 
-def _is_certain(value: object, type_: pa.DataType) -> bool:
-    """Whether this value in SQL means this value of the type and no other: no text that would be cast, no rounding."""
+def _means_exactly(value: object, type_: pa.DataType) -> bool:
+    """Whether SQL takes this value as exactly this value of the type: it is not cast from text, and not rounded."""
     if pa.types.is_integer(type_):
         bound = 2 ** (type_.bit_width - 1)
         return type(value) is int and -bound <= value < bound
@@ -169,11 +168,11 @@ def _is_certain(value: object, type_: pa.DataType) -> bool:
     return type(value) is bool and pa.types.is_boolean(type_)
 
 
-# -- one question -----------------------------------------------------------------------------------------------------
+# -- one query --------------------------------------------------------------------------------------------------------
 
 
-class _Question:
-    """A question under way: its connection, its batches, and what it may take."""
+class _RunningQuery:
+    """A running query: its connection, its batches and its limits. It implements `Batches`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> None:
         self.connection = connection
@@ -181,7 +180,7 @@ class _Question:
         self._views: Mapping[str, OpenView] = {}
         self._reader: pa.RecordBatchReader | None = None
         self._closed = False
-        self._late = False
+        self._timed_out = False
         self._timer: threading.Timer | None = None
         if limits.seconds is not None:
             self._timer = threading.Timer(limits.seconds, self._interrupt)
@@ -200,7 +199,7 @@ class _Question:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         taken = 0
         while not self._closed and self._reader is not None:
-            with self.plain_errors(self._views):
+            with self.query_errors(self._views):
                 try:
                     batch = self._reader.read_next_batch()
                 except StopIteration:
@@ -221,30 +220,30 @@ class _Question:
             self.connection.close()
 
     def _interrupt(self) -> None:
-        self._late = True
+        self._timed_out = True
         with suppress(duckdb.Error):
             self.connection.interrupt()
 
     @contextmanager
-    def plain_errors(self, views: Mapping[str, OpenView]) -> Iterator[None]:
-        """Say in plain words what is wrong with a question."""
+    def query_errors(self, views: Mapping[str, OpenView]) -> Iterator[None]:
+        """Raise errors of DuckDB in this block as errors of Penstock, in plain words."""
         try:
-            if self._late:
-                raise self._too_late()
+            if self._timed_out:
+                raise self._timeout_error()
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            if self._late:
-                raise self._too_late() from None
-            raise _plain_error(error, self._limits, views) from error
+            if self._timed_out:
+                raise self._timeout_error() from None
+            raise _query_error(error, self._limits, views) from error
 
-    def _too_late(self) -> LimitError:
+    def _timeout_error(self) -> LimitError:
         return LimitError(
             f"query: it took more than {self._limits.seconds:g} seconds, and was stopped",
             hint="ask for less, or allow more",
         )
 
 
-def _plain_error(error: Exception, limits: QueryLimits, views: Mapping[str, OpenView]) -> PenstockError:
+def _query_error(error: Exception, limits: QueryLimits, views: Mapping[str, OpenView]) -> PenstockError:
     text = str(error)
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
         allowed = "this machine has" if limits.memory is None else f"{limits.memory:,} bytes"

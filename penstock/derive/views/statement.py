@@ -1,8 +1,8 @@
-"""Reading a question before it is answered: which views it names, and that it does nothing but read them.
+"""Checks a query before it runs: which views it names, and that it only reads them.
 
-DuckDB's own parser says what the question is, as JSON. Only what is known to be harmless passes: one statement that
-selects, from views and from a few functions that make rows out of their arguments. So nothing depends on knowing every
-function that reads a file.
+DuckDB's own parser returns the query as JSON. Only what is known to be harmless passes: one statement that selects from
+views and from a few functions that make rows out of their arguments. So it is not necessary to know every function that
+reads a file.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.derive.views.snapshot import unknown_view
+from penstock.derive.views.snapshot import unknown_view_error
 from penstock.errors import DeclarationError
 
 if TYPE_CHECKING:
     import duckdb
 
 ROW_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
-"""Functions behind FROM that look at nothing but their arguments."""
-# What DuckDB uses inside, and trusts to be called by itself alone; and what writes to its log.
+"""Functions allowed in FROM: they read nothing but their arguments."""
+# Functions that DuckDB trusts only itself to call, and the one that writes to its log.
 _INTERNAL = re.compile(r"__internal.*|combine|currval|finalize|invoke|nextval|setval|to_aggregate_state|write_log")
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?", re.IGNORECASE)
 _READ_ONLY = "ask with SELECT; views change when the app commits an epoch"
@@ -31,7 +31,7 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """A column of a view must equal a constant, or a parameter of the question."""
+    """A column of a view must equal a constant or a parameter of the query."""
 
     column: str
     constant: int | str | None = None
@@ -40,42 +40,42 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A question that may be answered: the views it names, and what must hold for the only view it is about."""
+    """A query that may run: the views it names, and by view the equalities that every row in the answer meets."""
 
     views: frozenset[str]
     equalities: Mapping[str, tuple[Equality, ...]] = field(default_factory=dict)
 
 
 def read_statement(connection: duckdb.DuckDBPyConnection, sql: str, views: Iterable[str]) -> Statement:
-    """What a question asks; DeclarationError for one that is wrong, or does anything but ask."""
+    """Parse a query. DeclarationError if it is wrong, or does anything but read views."""
     names = {name.lower(): name for name in views}
-    node = _parsed(connection, sql)
-    aliases = {entry["key"].lower() for found in _nodes(node) for entry in _entries(found)}
+    node = _parse(connection, sql)
+    aliases = {entry["key"].lower() for found in _walk(node) for entry in _cte_entries(found)}
     named: list[str] = []
-    for found in _nodes(node):
+    for found in _walk(node):
         _refuse_unsafe(found)
         if found.get("type") == "BASE_TABLE" or (found.get("type") == "SHOW_REF" and found["query"] is None):
             name = _table_name(found)
             if name.lower() in names:
                 named.append(names[name.lower()])
             elif name.lower() not in aliases:
-                raise unknown_view(name, list(names.values()), "query: ")
+                raise unknown_view_error(name, list(names.values()), "query: ")
     equalities = _equalities(node)
     alone = {view: conditions for view, conditions in equalities.items() if named.count(names.get(view, "")) == 1}
     return Statement(frozenset(named), {names[view]: conditions for view, conditions in alone.items()})
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
-    """The tree of the one statement in a text."""
-    asked = _EXPLAIN.sub("", sql, count=1) if _EXPLAIN.match(sql) else sql
+def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
+    """The syntax tree of the single statement in a text."""
+    text = _EXPLAIN.sub("", sql, count=1) if _EXPLAIN.match(sql) else sql
     try:
-        rows = connection.execute("SELECT json_serialize_sql(?)", [asked]).fetchall()
+        rows = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
         document = json.loads(rows[0][0])
     except RecursionError:
         raise DeclarationError("query: it is nested too deeply") from None
     if document.get("error"):
         if document.get("error_type") == "not implemented":
-            raise _refused(f"found '{' '.join(asked.split()[:1]).upper()}'")
+            raise _read_only_error(f"found '{' '.join(text.split()[:1]).upper()}'")
         raise DeclarationError(f"query: {document['error_message']}", hint="questions are asked in DuckDB's SQL")
     statements = document["statements"]
     if not statements:
@@ -86,19 +86,19 @@ def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     return tree
 
 
-def _nodes(tree: object) -> Iterator[Node]:
+def _walk(tree: object) -> Iterator[Node]:
     """Every object in a tree."""
-    left = [tree]
-    while left:
-        found = left.pop()
+    pending = [tree]
+    while pending:
+        found = pending.pop()
         if isinstance(found, dict):
             yield found
-            left.extend(found.values())
+            pending.extend(found.values())
         elif isinstance(found, list):
-            left.extend(found)
+            pending.extend(found)
 
 
-def _entries(node: Node) -> list[Node]:
+def _cte_entries(node: Node) -> list[Node]:
     """The queries of a WITH clause."""
     clause = node.get("cte_map")
     return list(clause["map"]) if isinstance(clause, dict) else []
@@ -120,14 +120,14 @@ def _refuse_unsafe(node: Node) -> None:
     if node.get("type") == "TABLE_FUNCTION":
         function = str(node["function"].get("function_name", "")).lower()
         if function not in ROW_FUNCTIONS:
-            raise _refused(f"found the function '{function}' behind FROM")
+            raise _read_only_error(f"found the function '{function}' behind FROM")
     elif node.get("class") == "FUNCTION":
         function = str(node["function_name"]).lower()
         if _INTERNAL.fullmatch(function):
-            raise _refused(f"found the function '{function}'")
+            raise _read_only_error(f"found the function '{function}'")
 
 
-def _refused(found: str) -> DeclarationError:
+def _read_only_error(found: str) -> DeclarationError:
     return DeclarationError(f"query: views can only be read; {found}", hint=_READ_ONLY)
 
 
@@ -135,7 +135,7 @@ def _refused(found: str) -> DeclarationError:
 
 
 def _equalities(node: Node) -> dict[str, tuple[Equality, ...]]:
-    """By view in lower case: what every row of it that matters equals, if that is plain from the outermost WHERE."""
+    """By view in lower case: the equalities that all rows in the answer meet, as far as the outermost WHERE shows."""
     table, condition = node.get("from_table"), node.get("where_clause")
     if node.get("type") != "SELECT_NODE" or not isinstance(table, dict) or not isinstance(condition, dict):
         return {}
@@ -144,7 +144,7 @@ def _equalities(node: Node) -> dict[str, tuple[Equality, ...]]:
         or table["column_name_alias"]
         or table.get("sample")
         or node.get("sample")
-        or _entries(node)
+        or _cte_entries(node)
     ):
         return {}
     view = str(table["table_name"]).lower()
@@ -158,13 +158,13 @@ def _equalities(node: Node) -> dict[str, tuple[Equality, ...]]:
 def _equality(node: Node, table: str) -> Equality | None:
     if node.get("type") != "COMPARE_EQUAL":
         return None
-    for one, other in ((node["left"], node["right"]), (node["right"], node["left"])):
-        path = [str(part).lower() for part in one.get("column_names", ())]
-        if one.get("class") != "COLUMN_REF" or path[:-1] not in ([], [table]):
+    for column, value in ((node["left"], node["right"]), (node["right"], node["left"])):
+        path = [str(part).lower() for part in column.get("column_names", ())]
+        if column.get("class") != "COLUMN_REF" or path[:-1] not in ([], [table]):
             continue
-        if other.get("class") == "PARAMETER":
-            return Equality(path[-1], parameter=str(other["identifier"]))
-        literal = other.get("literal") if other.get("class") == "CONSTANT" else None
+        if value.get("class") == "PARAMETER":
+            return Equality(path[-1], parameter=str(value["identifier"]))
+        literal = value.get("literal") if value.get("class") == "CONSTANT" else None
         if isinstance(literal, dict) and literal.get("kind") in ("INTEGER", "STRING"):
             text = str(literal["text"])
             return Equality(path[-1], constant=int(text) if literal["kind"] == "INTEGER" else text)

@@ -1,30 +1,30 @@
-"""What the views of an app are and how fresh: for people and programs that look."""
+"""The status of an app's views: what they are, and how fresh."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.engine.ledger.records import Account
-from penstock.log.ddl import type_ddl
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
+from penstock.schema.ddl import type_ddl
+from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
     from penstock.derive.views.snapshot import Snapshot
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """A view at one moment; all of one call are of the same moment.
+    """The status of one view. All statuses of one call come from the same commit.
 
-    `columns` are names with Spark types. `key` is None for a view whose rows may repeat. `watermark` is the time up to
-    which everything is in the view; None where there is none, or one outside of the years 1 to 9999. `account` says
-    what became of the events that were read for it. `rebuilding`: another version of it is being built, and this one
-    does not change until that one takes its place.
+    - `columns`: the Spark types of columns by name.
+    - `key`: None for a view whose rows may repeat.
+    - `watermark`: the time up to which everything is in the view. None without one, or outside the years 1 to 9999.
+    - `account`: what became of the events that were read for it.
+    - `rebuilding`: another version of it is being built, and this one does not change until it is replaced.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ViewStatus:
 
     @property
     def facts(self) -> dict[str, int]:
-        """The account as numbers by name; empty without one."""
+        """The account as numbers by name. Empty without an account."""
         return {} if self.account is None else asdict(self.account)
 
 
@@ -58,23 +58,23 @@ def view_statuses(snapshot: Snapshot) -> list[ViewStatus]:
             rows=_row_count(snapshot, name),
             epoch=snapshot.epoch,
             committed_at=snapshot.committed_at,
-            watermark=_instant(view.watermark),
+            watermark=_utc_datetime_or_none(view.watermark),
             account=accounts.get(name),
             rebuilding=name in being_built or (name in commit.replaced.views and name not in commit.live.views),
         )
-        for name, view in sorted(snapshot.stored.items())
+        for name, view in sorted(snapshot.stored_views.items())
     ]
 
 
 def _row_count(snapshot: Snapshot, name: str) -> int:
-    view = snapshot.stored[name]
-    if view.growth == "appended":  # the commit knows, and nothing need be opened
+    view = snapshot.stored_views[name]
+    if view.growth == "appended":  # the commit has the count, so no file is opened
         return sum(run.rows for runs in view.runs.values() for run in runs)
     return snapshot.open(name).row_count
 
 
-def _instant(microseconds: int | None) -> datetime | None:
+def _utc_datetime_or_none(microseconds: int | None) -> datetime | None:
     try:
-        return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+        return None if microseconds is None else utc_datetime(microseconds)
     except OverflowError:
         return None

@@ -1,34 +1,33 @@
-"""Aggregates in groups and windows: those that add up are added up, the others are evaluated over all rows again."""
+"""Aggregates in groups and windows: added up if all of them can be, otherwise evaluated over all rows again."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.build.accumulators import accumulated
+from penstock.engine.build.accumulators import as_accumulators
 from penstock.engine.build.graph import Graph, check_key
-from penstock.engine.build.grouping import analyse, named
-from penstock.engine.build.incremental import accumulated_groups, accumulated_sessions
-from penstock.engine.build.recompute import evaluated_frames, evaluated_groups
-from penstock.engine.operators.contract import WEIGHT
+from penstock.engine.build.grouping import analyse, name_answers
+from penstock.engine.build.incremental import accumulate_groups, accumulate_sessions
+from penstock.engine.build.recompute import recompute_groups, recompute_row_windows
 from penstock.flow import plan as flow
 
 
 def aggregate(graph: Graph, rows: DataFrame, node: flow.Aggregate) -> DataFrame:
     """The changes of the groups' answers."""
-    job = analyse(graph, node)
-    check_key(rows.select(*job.key_columns()), job.keys, f"{node.place}: group_by")
+    grouping = analyse(graph, node)
+    check_key(rows.select(*grouping.key_columns()), grouping.keys, f"{node.location}: group_by")
     window = node.windowing.window if node.windowing else None
     if isinstance(window, flow.Sliding):
-        return named(job, evaluated_frames(job, rows, window), {})
+        return name_answers(grouping, recompute_row_windows(grouping, rows, window), {})
     sessions = isinstance(window, flow.Session)
-    adding = {name: accumulated(call, name, rows, sessions=sessions) for name, call in job.calls.items()}
-    calls = {name: one for name, one in adding.items() if one is not None}
-    adds_up = len(calls) == len(adding)
-    values = {name: one.value for name, one in calls.items()}
+    accumulators = {name: as_accumulators(call, name, rows, sessions=sessions) for name, call in grouping.calls.items()}
+    calls = {name: call for name, call in accumulators.items() if call is not None}
+    adds_up = len(calls) == len(accumulators)
+    values = {name: call.value for name, call in calls.items()}
     if isinstance(window, flow.Session):
-        if adds_up and WEIGHT not in rows.columns:
-            return named(job, accumulated_sessions(job, rows, calls, window.gap), values)
-        return named(job, evaluated_frames(job, rows, window), {})
+        if adds_up:
+            return name_answers(grouping, accumulate_sessions(grouping, rows, calls, window.gap), values)
+        return name_answers(grouping, recompute_row_windows(grouping, rows, window), {})
     if adds_up:
-        return named(job, accumulated_groups(job, rows, calls), values)
-    return named(job, evaluated_groups(job, rows), {})
+        return name_answers(grouping, accumulate_groups(grouping, rows, calls), values)
+    return name_answers(grouping, recompute_groups(grouping, rows), {})

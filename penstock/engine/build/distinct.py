@@ -10,42 +10,47 @@ from penstock.engine.build.graph import (
     ORIGIN,
     Graph,
     arrow_schema,
-    columns_of_rows,
-    hashed,
-    quoted,
+    quote,
     retracts_input,
     row_hash,
+    user_columns,
     weight_of,
+    with_key_hashes,
 )
-from penstock.engine.build.windows import last_moment, longest_lateness, moment
+from penstock.engine.build.windows import deadline_of, longest_lateness, moment
 from penstock.engine.operators.contract import DEADLINE, EVENTS, MOMENT, ROW_HASH, WEIGHT
 from penstock.engine.operators.distinct import Distinct
 from penstock.engine.state.columns import COUNT
 from penstock.flow import plan as flow
 
-# A watermark that does not come.
+# A watermark that is never reached.
 NEVER = 2**63 - 1
-# Rows that agree in some columns agree in one hash of them, by which Spark brings them together.
+# A hash of the columns in which rows must agree, by which Spark partitions them.
 _KEY = "_key"
 
 
 def distinct(graph: Graph, rows: DataFrame, node: flow.Distinct) -> DataFrame:
-    place = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
-    names, by = columns_of_rows(rows), list(node.columns)
+    origin = ORIGIN if set(ORIGIN) <= set(rows.columns) else ()
+    names, keys = user_columns(rows), list(node.columns)
     late, at = node.late, moment(node.input.shape)
     rows = rows.select(
-        *map(quoted, [*names, *place]),
+        *map(quote, [*names, *origin]),
         at.alias(MOMENT),
-        (F.lit(NEVER) if late is None else last_moment(at, late)).alias(DEADLINE),
-        row_hash(rows, by).alias(_KEY),
+        (F.lit(NEVER) if late is None else deadline_of(at, late)).alias(DEADLINE),
+        row_hash(rows, keys).alias(_KEY),
         weight_of(rows).cast("long").alias(COUNT),
         *([EVENTS] if EVENTS in rows.columns else []),
     )
-    together = graph.brought_together(rows, [_KEY])
-    keyed = hashed(together, by, row_hash(together, [*names, *place]).alias(ROW_HASH), graph.share([_KEY]))
+    partitioned_rows = graph.partition_by(rows, [_KEY])
+    changes = with_key_hashes(
+        partitioned_rows,
+        keys,
+        row_hash(partitioned_rows, [*names, *origin]).alias(ROW_HASH),
+        graph.state_partition([_KEY]),
+    )
     keep_after = 0 if late is None else longest_lateness(late)
     operator = Distinct(
-        graph.state_name(node, "rows"), node.within, keep_after, tuple(place), grows=not retracts_input(node)
+        graph.state_name(node, "rows"), node.within, keep_after, tuple(origin), grows=not retracts_input(node)
     )
-    columns = [one for one in arrow_schema(keyed.schema) if one.name in (*names, *place)]
-    return graph.operated(keyed, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))
+    columns = [field for field in arrow_schema(changes.schema) if field.name in (*names, *origin)]
+    return graph.apply_operator(changes, operator, node, pa.schema([*columns, pa.field(WEIGHT, pa.int64())]))

@@ -1,8 +1,8 @@
-"""Late materialisation: what a view takes over from its topic unchanged does not go through Spark.
+"""Late materialisation: columns that a view copies from its topic unchanged do not go through Spark.
 
-In a large epoch the handing over of rows, out of the JVM and into the task that writes them, costs more than anything
-else that happens to them. So Spark gets the columns that expressions need, and each row's place in the log; the task
-that writes the view fetches the others from the log itself (`engine/run/fetch.py`).
+In a large epoch, passing rows from the JVM to the task that writes them costs more than anything else. So Spark gets
+only the columns that expressions need, and the origin of each row in the log; the task that writes the view fetches the
+other columns from the log itself (`engine/run/fetch.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.flow import plan as flow
-from penstock.flow.names import unquoted
-from penstock.log.schema import parse_schema
+from penstock.flow.names import unquote
+from penstock.schema.arrow import parse_schema
 
-# A place takes as much as two numbers: fetching pays when it replaces more than that, or a text.
+# An origin takes as much as two numbers: fetching pays if it saves more columns than that, or text.
 FEW_COLUMNS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What is fetched for a view: from which topic, and for columns of the view the column of the topic.
+    """What is fetched for a view: the topic, and the columns of the view with the topic's column that each copies.
 
-    `computed` are the other columns of the view, which Spark makes.
+    `computed` are the other columns of the view, which Spark computes.
     """
 
     topic: flow.Topic
@@ -33,7 +33,7 @@ class Fetch:
 
 
 def fetch_for(output: flow.Output) -> Fetch | None:
-    """What to fetch for an output; None where its rows are not simply those of a topic, or where it does not pay."""
+    """What to fetch for an output; None if its rows are not simply those of a topic, or if it does not pay."""
     shape = output.node.shape
     if not isinstance(output, flow.View) or shape.key is not None or shape.retracts:
         return None
@@ -43,22 +43,22 @@ def fetch_for(output: flow.Output) -> Fetch | None:
     if not isinstance(node, flow.Topic):
         return None
     copies = _copies(output.node)
-    stored = parse_schema(node.schema)
-    columns = {name: source for name, source in copies.items() if source in stored.names}
-    if len(columns) <= FEW_COLUMNS and all(_is_narrow(stored.field(source).type) for source in columns.values()):
+    topic_schema = parse_schema(node.schema)
+    columns = {name: source for name, source in copies.items() if source in topic_schema.names}
+    if len(columns) <= FEW_COLUMNS and all(_is_narrow(topic_schema.field(source).type) for source in columns.values()):
         return None
     return Fetch(node, columns, tuple(name for name in copies if name not in columns))
 
 
 def _copies(node: flow.Node) -> dict[str, str]:
-    """The columns of a node, each with the column of its topic that it copies; an empty name if it is computed."""
+    """The columns of a node, each with the topic's column that it copies; an empty name if it is computed."""
     if isinstance(node, flow.Topic):
         return {name: name for name in node.shape.columns or ()}
     if isinstance(node, flow.Where):
         return _copies(node.input)
     assert isinstance(node, flow.Select) and not node.rest, "the columns of a topic are known"
-    given = _copies(node.input)
-    return {column.name: given.get(unquoted(column.expression) or "", "") for column in node.columns}
+    sources = _copies(node.input)
+    return {column.name: sources.get(unquote(column.expression) or "", "") for column in node.columns}
 
 
 def _is_narrow(type_: pa.DataType) -> bool:

@@ -1,8 +1,8 @@
-"""The graph of DataFrames of an app: one per node, made from those it reads from, and the states they keep.
+"""The graph of an app while it is built: a DataFrame for each node, and the states that nodes keep.
 
-A DataFrame here holds changes: the columns of its node and hidden ones. `_weight`, which is 1 or -1, is there where the
-node's rows can be taken back. `_partition` and `_offset` are there where somebody further on needs the place that a row
-has in the log.
+A DataFrame of the graph holds changes: the columns of its node, and hidden ones. It has `_weight`, which is 1 or -1, if
+the node's rows can be retracted. It has `_partition` and `_offset`, the origin of a row in the log, if a later node
+needs them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType
 
+from penstock.engine.build.needs import Needs
 from penstock.engine.operators.contract import (
     EVENTS,
     HASH,
@@ -29,31 +30,33 @@ from penstock.engine.operators.contract import (
     PairOperator,
 )
 from penstock.engine.plan.next_cut import Times, latest
-from penstock.engine.run.tasks import InArrow, assignment, paired, state_partition, stateful
+from penstock.engine.run.tasks import MapInArrow, assignment, operator_task, pair_operator_task, state_partition
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.fingerprint import fingerprint
-from penstock.flow.lateness import delayed_by, timed_inputs, timed_sources
+from penstock.flow.lateness import clock_topics, max_delay, timed_inputs
 from penstock.units import NO_TIME
 
 ORIGIN = (PARTITION, OFFSET)
-# The state partition that a row belongs to, by the columns that brought it where it is.
-SHARE = "_share"
-# The partition that a row is in, while it goes through an exchange.
-_AT = "_at"
-# Makes the second hash of a key another function of it than the first.
+# The state partition that a row belongs to, by the columns by which it was partitioned.
+STATE_PARTITION = "_share"
+# The partition that a row is in, while it passes through an exchange.
+_EXCHANGE_PARTITION = "_at"
+# Makes the second hash of a key independent of the first.
 SALT = 7
-# So many columns have their marks in one number.
-MARKS = 30
+# One number has the null marks of this many columns.
+COLUMNS_PER_BITMAP = 30
 
 
 @dataclass(frozen=True, slots=True)
-class StateOf:
-    """A state and the node it belongs to; `sources` are the topics whose watermark is its time.
+class NodeState:
+    """A state and the node it belongs to.
 
-    `input` is the number of the node's input that it keeps, where a node keeps several apart.
-    `ahead` are those of the steps behind it that forget by time. Where one of them has come further, that is its time:
-    what it gave would be too late for them. Its clock is `delay` slow, where its rows come so much after their time.
+    `sources`: the topics whose watermark is that of the state.
+    `input`: the number of the node's input that the state holds, for a node with a state per input.
+    `delay`: how much its watermark lags behind, since its rows may come that much later than their time.
+    `ahead`: the topic groups of downstream steps that expire state by watermark. The state uses the latest of those
+    watermarks and its own: what it emitted before that would be late downstream.
     """
 
     name: str
@@ -63,203 +66,210 @@ class StateOf:
     delay: int = 0
     ahead: frozenset[tuple[str, ...]] = frozenset()
 
-    def time_at(self, times: Times) -> int:
-        """Its time, when those of groups of topics are these."""
-        time = latest(times, self.ahead | {self.sources})
-        return time if time == NO_TIME else time - self.delay
+    def watermark_at(self, times: Times) -> int:
+        """The watermark of the state, given those of topic groups."""
+        watermark = latest(times, self.ahead | {self.sources})
+        return watermark if watermark == NO_TIME else watermark - self.delay
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How rows come out of an operator: what it runs over, and for each of the rows' columns the one it gives."""
+    """How an operator makes rows: its input, its function, and for each column of the rows the operator's column."""
 
     changes: DataFrame
-    run: InArrow
+    run: MapInArrow
     columns: dict[str, str]
 
 
 @dataclass
 class Graph:
-    """What is known while an app is built: the session, how many state partitions there are, and the states so far.
+    """What is known while an app is built.
 
-    `operations` knows the rows that come out of an operator as they are, or under other names.
+    `partitions`: the number of state partitions.
+    `shared_nodes`: read by several others, and to be evaluated once.
+    `upserted_nodes`: their readers replace rows by key.
+    `states`, `built_frames`: the states and the DataFrames of nodes so far.
+    `operations`: DataFrames whose rows are those of an operator, perhaps with renamed columns.
     """
 
     spark: SparkSession
     partitions: int
     needs: Needs
-    shared: frozenset[flow.Node]
-    upserted: frozenset[flow.Node]
-    states: dict[str, StateOf] = field(default_factory=dict)
-    built: dict[flow.Node, DataFrame] = field(default_factory=dict)
+    shared_nodes: frozenset[flow.Node]
+    upserted_nodes: frozenset[flow.Node]
+    states: dict[str, NodeState] = field(default_factory=dict)
+    built_frames: dict[flow.Node, DataFrame] = field(default_factory=dict)
     operations: dict[DataFrame, Operation] = field(default_factory=dict)
 
-    def operated(self, changes: DataFrame, operator: Operator, node: flow.Node, output: pa.Schema) -> DataFrame:
-        """Changes that were brought together by key, and know their share, through a stateful operator."""
-        self.states[operator.state] = _state_of(operator.state, node)
-        return self._run(changes, operator.state, stateful(operator, _given(changes), output), output)
+    def apply_operator(self, changes: DataFrame, operator: Operator, node: flow.Node, output: pa.Schema) -> DataFrame:
+        """Apply a stateful operator to changes that are partitioned by key and have a `_share` column."""
+        self.states[operator.state] = _node_state(operator.state, node)
+        return self._run(changes, operator.state, operator_task(operator, _operator_input(changes), output), output)
 
-    def joined(self, changes: DataFrame, operator: PairOperator, node: flow.Node, output: pa.Schema) -> DataFrame:
-        """The same through an operator that keeps two sides."""
+    def apply_pair_operator(
+        self, changes: DataFrame, operator: PairOperator, node: flow.Node, output: pa.Schema
+    ) -> DataFrame:
+        """Apply an operator with a state for each of two sides."""
         for number, side in enumerate((operator.left, operator.right)):
-            self.states[side.state] = _state_of(side.state, node, number)
-        return self._run(changes, operator.left.state, paired(operator, _given(changes), output), output)
+            self.states[side.state] = _node_state(side.state, node, number)
+        return self._run(
+            changes, operator.left.state, pair_operator_task(operator, _operator_input(changes), output), output
+        )
 
-    def _run(self, changes: DataFrame, state: str, function: InArrow, output: pa.Schema) -> DataFrame:
-        run = _in_their_place(state, function)
-        rows = in_arrow(changes, run, output)
+    def _run(self, changes: DataFrame, state: str, function: MapInArrow, output: pa.Schema) -> DataFrame:
+        run = _check_partitions(state, function)
+        rows = map_in_arrow(changes, run, output)
         self.operations[rows] = Operation(changes, run, {name: name for name in output.names})
         return rows
 
     def state_name(self, node: flow.Node, role: str) -> str:
         return f"{type(node).__name__.lower()}-{fingerprint(node)}-{role}"
 
-    def brought_together(self, rows: DataFrame, by: list[str]) -> DataFrame:
-        """All rows of one key in one partition."""
-        return rows.repartition(self.partitions, *map(quoted, by))
+    def partition_by(self, rows: DataFrame, keys: list[str]) -> DataFrame:
+        """Rows partitioned by key: all rows of a key are in the same partition."""
+        return rows.repartition(self.partitions, *map(quote, keys))
 
-    def share(self, by: list[str]) -> Column:
-        """Where Spark brings rows that it puts together by these columns: `HashPartitioning` works it out like this."""
-        return F.pmod(F.hash(*map(quoted, by)), F.lit(self.partitions)).alias(SHARE)
+    def partition_with_hashes(self, rows: DataFrame, keys: list[str], *more: Column) -> DataFrame:
+        """Rows partitioned by key, with what operators need to find their state."""
+        return with_key_hashes(self.partition_by(rows, keys), keys, *more, self.state_partition(keys))
 
-    def worked_out_once(self, rows: DataFrame) -> DataFrame:
-        """The same rows, evaluated once however many branches read them: Spark runs equal exchanges once.
+    def state_partition(self, keys: list[str]) -> Column:
+        """The partition into which Spark puts rows by these columns: computed as `HashPartitioning` does."""
+        return F.pmod(F.hash(*map(quote, keys)), F.lit(self.partitions)).alias(STATE_PARTITION)
 
-        They stay equal only if no branch moves its own filter or choice of columns before the exchange. The condition
-        keeps both above: Spark moves nothing across one that could change from row to row, and it names every column.
+    def evaluate_once(self, rows: DataFrame) -> DataFrame:
+        """The same rows, evaluated once no matter how many branches read them: Spark runs equal exchanges once.
+
+        The exchanges are equal only if no branch pushes its own filter or choice of columns below them. The condition
+        prevents both: Spark pushes nothing below a condition that is not deterministic, and it reads every column.
         """
-        nulls = (F.col(quoted(name)).isNull() for name in rows.columns)
-        return self._exchanged(rows).where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
+        nulls = (F.col(quote(name)).isNull() for name in rows.columns)
+        return self._exchange(rows).where(reduce(Column.__or__, nulls, F.spark_partition_id() >= F.lit(0)))
 
-    def _exchanged(self, rows: DataFrame) -> DataFrame:
-        """Rows through an exchange that leaves them in their partition: a view may count on where they are."""
-        numbered = rows.withColumn(_AT, F.pmod(F.spark_partition_id(), F.lit(self.partitions)))
-        return numbered.repartitionById(self.partitions, F.col(_AT)).drop(_AT)
+    def _exchange(self, rows: DataFrame) -> DataFrame:
+        """Rows after an exchange that leaves them in their partition, on which a view may rely."""
+        with_partition = rows.withColumn(_EXCHANGE_PARTITION, F.pmod(F.spark_partition_id(), F.lit(self.partitions)))
+        return with_partition.repartitionById(self.partitions, F.col(_EXCHANGE_PARTITION)).drop(_EXCHANGE_PARTITION)
 
-    def spread(self, rows: DataFrame) -> DataFrame:
-        """Rows in as many partitions as states have, by nothing that anybody would look for."""
+    def spread_rows(self, rows: DataFrame) -> DataFrame:
+        """Rows spread evenly over as many partitions as states have."""
         return rows.repartition(self.partitions, row_hash(rows, rows.columns))
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What later nodes need of earlier ones: the columns of sources, and which nodes must carry the rows' origin."""
-
-    columns: dict[flow.Node, frozenset[str]]
-    origin: frozenset[flow.Node]
-
-
-def _state_of(name: str, node: flow.Node, number: int = 0) -> StateOf:
+def _node_state(name: str, node: flow.Node, number: int = 0) -> NodeState:
     if isinstance(node, flow.Distinct) and node.late is not None:
-        return StateOf(name, node, clock_of(node), number, node.late.delay)
-    delay = max(map(delayed_by, timed_inputs(node)), default=0)
+        return NodeState(name, node, clock_topics(node), number, node.late.delay)
+    delay = max(map(max_delay, timed_inputs(node)), default=0)
     if isinstance(node, flow.Aggregate) and node.windowing and isinstance(node.windowing.window, flow.Sliding):
-        delay += 1  # the end is part of such a window: it is over a moment later
-    return StateOf(name, node, clock_of(node), number, delay)
-
-
-def clock_of(node: flow.Node) -> tuple[str, ...]:
-    """The topics whose watermark is the time of a node: its own, or those of what it goes by."""
-    return node.late.topics if isinstance(node, flow.Distinct) and node.late is not None else timed_sources(node)
+        delay += 1  # the end belongs to such a window, so it closes a microsecond later
+    return NodeState(name, node, clock_topics(node), number, delay)
 
 
 def retracts_input(node: flow.Node) -> bool:
-    """Whether rows that a node reads can be taken back."""
-    return any(given.shape.retracts for given in flow.inputs(node))
+    """Whether rows that a node reads can be retracted."""
+    return any(upstream.shape.retracts for upstream in flow.inputs(node))
 
 
-def _given(changes: DataFrame) -> pa.Schema:
-    """What an operator gets of changes."""
-    return without(arrow_schema(changes.schema), SHARE)
+def _operator_input(changes: DataFrame) -> pa.Schema:
+    """The columns of changes that an operator gets."""
+    return without_fields(arrow_schema(changes.schema), STATE_PARTITION)
 
 
-def _in_their_place(state: str, run: InArrow) -> InArrow:
-    """The operator, after a look at the rows: those of another partition's share would be added to the wrong state."""
+def _check_partitions(state: str, run: MapInArrow) -> MapInArrow:
+    """Check, before the operator runs, that all rows are in their partition: others would go into the wrong state."""
 
-    def checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = state_partition(assignment().partitions)
         for batch in batches:
-            strangers = batch.column(SHARE).filter(pc.not_equal(batch.column(SHARE), pa.scalar(task, pa.int32())))
-            if len(strangers):
+            partitions = batch.column(STATE_PARTITION)
+            strays = partitions.filter(pc.not_equal(partitions, pa.scalar(task, pa.int32())))
+            if len(strays):
                 raise DeclarationError(
-                    f"state {state}: task {task} got {len(strangers)} rows of others, such as {strangers[0]}",
+                    f"state {state}: task {task} got {len(strays)} rows of others, such as {strays[0]}",
                     hint="a function given to map must not change settings of Spark; if none does, report a bug",
                 )
-            yield batch.drop_columns([SHARE])
+            yield batch.drop_columns([STATE_PARTITION])
 
-    return lambda batches: run(checked(batches))
+    return lambda batches: run(check(batches))
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def columns_of_rows(rows: DataFrame) -> list[str]:
-    """The user's columns."""
+def user_columns(rows: DataFrame) -> list[str]:
+    """The columns of the user."""
     return [name for name in rows.columns if not name.startswith("_")]
 
 
-def hidden_of_rows(rows: DataFrame) -> list[str]:
+def hidden_columns(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name.startswith("_")]
 
 
-def hashed(rows: DataFrame, by: list[str], *more: Column) -> DataFrame:
-    """Rows with the two hashes of a key."""
-    first, second = key_hashes(rows, by)
+def with_key_hashes(rows: DataFrame, keys: list[str], *more: Column) -> DataFrame:
+    """Rows with the two hashes of their key."""
+    first, second = key_hashes(rows, keys)
     return rows.select("*", first.alias(HASH), second.alias(SECOND_HASH), *more)
 
 
-def key_hashes(rows: DataFrame, by: list[str]) -> tuple[Column, Column]:
-    columns = hashable(rows, by)
+def key_hashes(rows: DataFrame, keys: list[str]) -> tuple[Column, Column]:
+    columns = hash_inputs(rows, keys)
     return F.xxhash64(*columns), F.xxhash64(F.lit(SALT), *columns)
 
 
 def row_hash(rows: DataFrame, names: list[str]) -> Column:
-    return F.xxhash64(F.lit(SALT), *hashable(rows, names))
+    return F.xxhash64(F.lit(SALT), *hash_inputs(rows, names))
 
 
-def hashable(rows: DataFrame, names: list[str]) -> list[Column]:
-    """What Spark is to hash, so that rows which differ in these columns have different hashes.
+def hash_inputs(rows: DataFrame, names: list[str]) -> list[Column]:
+    """What Spark must hash so that rows which differ in these columns have different hashes.
 
-    Spark passes over nulls, wherever they are, and over where a list ends: (1, null) and (null, 1) have the same hash,
-    ([1], []) and ([], [1]) too. So which are null is hashed as well, and how long lists are. Of maps it is the entries.
+    Spark skips nulls, and does not hash where a list ends: (1, null) and (null, 1) have the same hash, and so have
+    ([1], []) and ([], [1]). So null marks and the lengths of lists are hashed too. Maps are hashed as their entries.
     """
-    columns = {name: F.col(quoted(name)) for name in names}
-    values = [_without_holes(column, rows.schema[name].dataType) for name, column in columns.items()]
+    columns = {name: F.col(quote(name)) for name in names}
+    values = [_with_null_marks(column, rows.schema[name].dataType) for name, column in columns.items()]
     if len(names) == 1 and isinstance(rows.schema[names[0]].dataType, AtomicType):
         return values
     marks = list(columns.values())
-    return [*(_which_are_null(marks[at : at + MARKS]) for at in range(0, len(marks), MARKS)), *values]
+    return [
+        *(_null_bits(marks[start : start + COLUMNS_PER_BITMAP]) for start in range(0, len(marks), COLUMNS_PER_BITMAP)),
+        *values,
+    ]
 
 
-def _which_are_null(columns: list[Column]) -> Column:
-    """A bit for each column."""
-    bits = (F.when(column.isNull(), F.lit(1 << at)).otherwise(F.lit(0)) for at, column in enumerate(columns))
+def _null_bits(columns: list[Column]) -> Column:
+    """A number with a bit for each column, which is set if it is null."""
+    bits = (F.when(column.isNull(), F.lit(1 << number)).otherwise(F.lit(0)) for number, column in enumerate(columns))
     return reduce(Column.bitwiseOR, bits)
 
 
-def _without_holes(column: Column, type_: DataType) -> Column:
-    """A value in which every part has a mark beside it that says whether it is null, and every list its length."""
+def _with_null_marks(column: Column, type_: DataType) -> Column:
+    """A value in which every part has a null mark before it, and every list its length."""
 
-    def marked(part: Column, of: DataType) -> list[Column]:
-        return [part.isNull(), _without_holes(part, of)]
+    def with_mark(part: Column, part_type: DataType) -> list[Column]:
+        return [part.isNull(), _with_null_marks(part, part_type)]
 
     match type_:
         case MapType():
             entry = StructType().add("key", type_.keyType).add("value", type_.valueType)
-            return _without_holes(F.map_entries(column), ArrayType(entry))
+            return _with_null_marks(F.map_entries(column), ArrayType(entry))
         case ArrayType():
-            elements = F.transform(column, lambda element: F.struct(*marked(element, type_.elementType)))
+            elements = F.transform(column, lambda element: F.struct(*with_mark(element, type_.elementType)))
             return F.struct(F.size(column), elements)
         case StructType():
-            parts = [one for field in type_ for one in marked(column.getField(field.name), field.dataType)]
+            parts = [
+                column_or_mark
+                for field in type_
+                for column_or_mark in with_mark(column.getField(field.name), field.dataType)
+            ]
             return F.struct(*parts)
         case _:
             return column
 
 
 def check_key(rows: DataFrame, names: Iterable[str], where: str) -> None:
-    """Refuse keys by which Spark does not put rows together."""
+    """Refuse keys by which Spark cannot partition rows."""
     for name in names:
         if has_map(rows.schema[name].dataType):
             raise DeclarationError(
@@ -275,21 +285,23 @@ def has_map(type_: DataType) -> bool:
         case ArrayType():
             return has_map(type_.elementType)
         case StructType():
-            return any(has_map(one.dataType) for one in type_.fields)
+            return any(has_map(field.dataType) for field in type_.fields)
         case _:
             return False
 
 
-def in_arrow(rows: DataFrame, function: InArrow, output: pa.Schema) -> DataFrame:
-    """`mapInArrow` for columns of any name: Spark's own takes a dot for a part of a struct, and no backquotes."""
+def map_in_arrow(rows: DataFrame, function: MapInArrow, output: pa.Schema) -> DataFrame:
+    """`mapInArrow` for columns of any name: Spark's own reads a dot as a field of a struct, and takes no backquotes."""
     names = rows.columns
     if all(name.isidentifier() for name in names):
         return rows.mapInArrow(function, from_arrow_schema(output))
 
-    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rename_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return function(batch.rename_columns(names) for batch in batches)
 
-    return rows.toDF(*(f"_{number}" for number in range(len(names)))).mapInArrow(named, from_arrow_schema(output))
+    return rows.toDF(*(f"_{number}" for number in range(len(names)))).mapInArrow(
+        rename_columns, from_arrow_schema(output)
+    )
 
 
 def weight_of(rows: DataFrame) -> Column:
@@ -301,8 +313,8 @@ def events_of(rows: DataFrame) -> Column:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    return pa.schema([one.with_nullable(True) for one in to_arrow_schema(schema, timezone="UTC")])
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
 
 
-def without(schema: pa.Schema, *names: str) -> pa.Schema:
-    return pa.schema([one for one in schema if one.name not in names])
+def without_fields(schema: pa.Schema, *names: str) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in names])

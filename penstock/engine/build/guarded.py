@@ -1,11 +1,11 @@
-"""Functions of the user, guarded: a row on which one fails is reported, and the others are evaluated as always.
+"""Users' functions, guarded: a row on which a function fails is reported, and the other rows are evaluated as usual.
 
-PySpark makes every Python function in a plan by calling a `UserDefinedFunction`. While functions are guarded, that call
-wraps the function: in Spark's tasks the wrapper evaluates what has failed again, in smaller and smaller pieces, until
-single rows are left. A row is reported only if the function fails on it alone, after having failed before; what it
-raises is then the function's own, and no matter of processes or connections. Rows on which it fails give null.
+PySpark puts a Python function into a plan by calling a `UserDefinedFunction`. While functions are guarded, that call
+wraps the function. In Spark's tasks the wrapper evaluates rows again on which it failed, in smaller and smaller pieces,
+down to single rows. A row is reported only if the function fails on it alone, and for the second time: then the error
+is the function's own, and not one of a process or a connection. The result for such a row is null.
 
-Not all kinds of functions can be guarded, and none where the columns are gone that say where a row is in the log.
+Not all kinds of functions can be guarded, and none if the columns with the origin of rows are missing.
 """
 
 from __future__ import annotations
@@ -21,91 +21,92 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from penstock.engine.operators.contract import OFFSET, PARTITION
-from penstock.engine.run.tasks import assignment, report
+from penstock.engine.run.halving import Span, halves
+from penstock.engine.run.tasks import assignment, write_report
 
 TOPIC = "_topic"
-# A worker that has reported so many rows lets the next one fail the job: it is the function, not the rows.
+# After this many reported rows a worker lets the job fail: the function is to blame, not the rows.
 MOST_REPORTED = 200
-_ARGUMENT = "_penstock_place"
+_ORIGIN_ARGUMENT = "_penstock_origin"
 _ROW_BY_ROW = (PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)
 
 Function = Callable[..., Any]
-_reported: dict[str, int] = {}  # in a worker: rows, by the folder of the attempt
+_reported_rows: dict[str, int] = {}  # in a worker: how many, by the folder of the attempt
 
 
 @contextmanager
-def guarding() -> Iterator[None]:
-    """Guard all functions that become part of a plan meanwhile."""
-    plain = UserDefinedFunction.__call__
+def guard_functions() -> Iterator[None]:
+    """Guard all functions that become part of a plan in this block."""
+    original_call = UserDefinedFunction.__call__
 
-    def call(self: UserDefinedFunction, *columns: Any, **named: Any) -> Any:
+    def call(self: UserDefinedFunction, *columns: Any, **keywords: Any) -> Any:
         wrapper = _wrapper(self)
         if wrapper is None:
-            return plain(self, *columns, **named)
-        guarded = UserDefinedFunction(
+            return original_call(self, *columns, **keywords)
+        guarded_function = UserDefinedFunction(
             wrapper(self.func), self._returnType, self._name, self.evalType, self.deterministic
         )
-        if wrapper in (_by_row, _by_series):
-            named[_ARGUMENT] = F.concat_ws("/", F.col(PARTITION), F.col(OFFSET), F.col(TOPIC))
-        return plain(guarded, *columns, **named)
+        if wrapper in (_guard_rows, _guard_series):
+            keywords[_ORIGIN_ARGUMENT] = F.concat_ws("/", F.col(PARTITION), F.col(OFFSET), F.col(TOPIC))
+        return original_call(guarded_function, *columns, **keywords)
 
     UserDefinedFunction.__call__ = call  # type: ignore[method-assign]
     try:
         yield
     finally:
-        UserDefinedFunction.__call__ = plain  # type: ignore[method-assign]
+        UserDefinedFunction.__call__ = original_call  # type: ignore[method-assign]
 
 
 def _wrapper(function: UserDefinedFunction) -> Callable[[Function], Function] | None:
     if function.evalType in _ROW_BY_ROW:
-        return _by_row
+        return _guard_rows
     if function.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF:
-        return None if isinstance(function.returnType, StructType) else _by_series
+        return None if isinstance(function.returnType, StructType) else _guard_series
     maps = (PythonEvalType.SQL_MAP_ARROW_ITER_UDF, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF)
-    return _by_batch if function.evalType in maps else None
+    return _guard_batches if function.evalType in maps else None
 
 
-def _by_row(function: Function) -> Function:
-    def guarded(*values: Any, **named: Any) -> Any:
-        place = named.pop(_ARGUMENT)
+def _guard_rows(function: Function) -> Function:
+    def guarded(*values: Any, **keywords: Any) -> Any:
+        origin = keywords.pop(_ORIGIN_ARGUMENT)
         try:
-            return function(*values, **named)
+            return function(*values, **keywords)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 - what it raises the second time counts
             try:
-                return function(*values, **named)
+                return function(*values, **keywords)
             except Exception as error:  # noqa: BLE001 - a function may raise anything
-                _report(place, error)
+                _report(origin, error)
                 return None
 
     return guarded
 
 
-def _by_series(function: Function) -> Function:
-    def guarded(*series: Any, **named: Any) -> Any:
+def _guard_series(function: Function) -> Function:
+    def guarded(*series: Any, **keywords: Any) -> Any:
         import pandas as pd  # type: ignore[import-untyped]
 
-        places = named.pop(_ARGUMENT)
+        origins = keywords.pop(_ORIGIN_ARGUMENT)
         try:
-            return function(*series, **named)
+            return function(*series, **keywords)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 - as above
-            arguments = [*series, *named.values()]
+            arguments = [*series, *keywords.values()]
 
             def evaluate(start: int, end: int) -> Any:
-                taken = [one.iloc[start:end].reset_index(drop=True) for one in arguments]
-                return function(*taken[: len(series)], **dict(zip(named, taken[len(series) :], strict=True)))
+                parts = [argument.iloc[start:end].reset_index(drop=True) for argument in arguments]
+                return function(*parts[: len(series)], **dict(zip(keywords, parts[len(series) :], strict=True)))
 
-            pieces = _in_pieces(evaluate, 0, len(places), lambda at: str(places.iloc[at]))
+            pieces = _evaluate_halving(evaluate, (0, len(origins)), lambda at: str(origins.iloc[at]))
             values = [value for piece in pieces for value in ([None] if piece is None else piece)]
             return pd.Series(values, dtype=object)
 
     return guarded
 
 
-def _by_batch(function: Function) -> Function:
+def _guard_batches(function: Function) -> Function:
     def guarded(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             try:
@@ -113,61 +114,62 @@ def _by_batch(function: Function) -> Function:
             except MemoryError:
                 raise
             except Exception:
-                if not len(batch) or not {TOPIC, PARTITION, OFFSET} <= set(_names(batch)):
+                if not len(batch) or not {TOPIC, PARTITION, OFFSET} <= set(_column_names(batch)):
                     raise
 
                 def evaluate(start: int, end: int, batch: Any = batch) -> list[Any]:
-                    return list(function(iter([_part(batch, start, end)])))
+                    return list(function(iter([_slice_batch(batch, start, end)])))
 
-                def place(at: int, batch: Any = batch) -> str:
-                    return _place(batch, at)
+                def origin_at(at: int, batch: Any = batch) -> str:
+                    return _origin_of_row(batch, at)
 
-                for results in _in_pieces(evaluate, 0, len(batch), place):
+                for results in _evaluate_halving(evaluate, (0, len(batch)), origin_at):
                     yield from results or ()
 
     return guarded
 
 
-def _in_pieces(evaluate: Callable[[int, int], Any], start: int, end: int, place: Callable[[int], str]) -> Iterator[Any]:
-    """The results over rows, halved where that fails; None for a row on which it fails alone."""
+def _evaluate_halving(
+    evaluate: Callable[[int, int], Any], span: Span, origin_at: Callable[[int], str]
+) -> Iterator[Any]:
+    """The results over a range of rows, in halves where it fails; None for a row on which it fails alone."""
     try:
-        result = evaluate(start, end)
+        result = evaluate(*span)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - as above
-        if end - start <= 1:
-            _report(place(start), error)
+        if span[1] - span[0] <= 1:
+            _report(origin_at(span[0]), error)
             yield None
             return
-        middle = (start + end) // 2
-        yield from _in_pieces(evaluate, start, middle, place)
-        yield from _in_pieces(evaluate, middle, end, place)
+        for half in halves(span):
+            yield from _evaluate_halving(evaluate, half, origin_at)
     else:
         yield result
 
 
-def _names(batch: Any) -> list[str]:
+def _column_names(batch: Any) -> list[str]:
     return list(batch.schema.names if isinstance(batch, pa.RecordBatch) else batch.columns)
 
 
-def _part(batch: Any, start: int, end: int) -> Any:
+def _slice_batch(batch: Any, start: int, end: int) -> Any:
     if isinstance(batch, pa.RecordBatch):
         return batch.slice(start, end - start)
     return batch.iloc[start:end].reset_index(drop=True)
 
 
-def _place(batch: Any, at: int) -> str:
-    (row,) = _part(batch, at, at + 1).to_pylist() if isinstance(batch, pa.RecordBatch) else [batch.iloc[at]]
+def _origin_of_row(batch: Any, at: int) -> str:
+    (row,) = _slice_batch(batch, at, at + 1).to_pylist() if isinstance(batch, pa.RecordBatch) else [batch.iloc[at]]
     return f"{row[PARTITION]}/{row[OFFSET]}/{row[TOPIC]}"
 
 
-def _report(place: str, error: Exception) -> None:
+def _report(origin: str, error: Exception) -> None:
     epoch = assignment()
-    _reported[epoch.staging] = _reported.get(epoch.staging, 0) + 1
-    if isinstance(error, MemoryError) or _reported[epoch.staging] > MOST_REPORTED:
+    _reported_rows[epoch.staging] = _reported_rows.get(epoch.staging, 0) + 1
+    if isinstance(error, MemoryError) or _reported_rows[epoch.staging] > MOST_REPORTED:
         raise error
-    partition, offset, topic = place.split("/", 2)
-    said = str(error).partition("\n")[0]
+    partition, offset, topic = origin.split("/", 2)
+    first_line = str(error).partition("\n")[0]
     name = type(error).__name__
-    failing = {"_topic": topic, "_partition": int(partition), "_offset": int(offset)}
-    report(epoch, {"failing": {**failing, "_error": f"{name}: {said}" if said else name}})
+    row = {"_topic": topic, "_partition": int(partition), "_offset": int(offset)}
+    write_report(epoch, {"failing": {**row, "_error": f"{name}: {first_line}" if first_line else name}})

@@ -17,18 +17,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from penstock.contracts import Batch
 from penstock.engine.build.graph import Graph
-from penstock.engine.datasource.read import evened
-from penstock.engine.datasource.topic import Place, kept_topic, plain_errors
+from penstock.engine.datasource.read import even_batches
+from penstock.engine.datasource.topic import TopicRef, cached_topic, plain_errors
 from penstock.engine.operators.contract import OFFSET, PARTITION
 from penstock.engine.plan.observe import ahead_mask, event_times
-from penstock.engine.run.tasks import Assignment, InArrow, assignment, report
+from penstock.engine.run.tasks import Assignment, MapInArrow, assignment, write_report
 from penstock.engine.state.columns import GONE
 from penstock.engine.state.rows import mask
 from penstock.flow import plan as flow
-from penstock.log import Batch
-from penstock.log.files import disk_errors
-from penstock.log.schema import parse_schema
+from penstock.flow.needs import is_needed
+from penstock.schema.arrow import parse_schema
+from penstock.storage.files import disk_errors
 
 EVENT_TIME = "event_time"
 APPENDED = "_appended"  # when the log stored a row, in microseconds
@@ -61,11 +62,11 @@ class _Source:
 
 def source(graph: Graph, node: flow.Source, *, appended: bool = False) -> DataFrame:
     """The rows of a topic that an epoch reads; on request with the time at which they were stored."""
-    wanted = graph.needs.columns[node]
+    needed = graph.needs.columns[node]
     schema = parse_schema(node.schema)
-    fields = [one.with_nullable(True) for one in schema if "*" in wanted or one.name.lower() in wanted]
+    fields = [field.with_nullable(True) for field in schema if is_needed(field.name, needed)]
     timing = node.timing if isinstance(node, flow.Topic) else None
-    if timing is not None and timing.sent is not None and ("*" in wanted or EVENT_TIME in wanted):
+    if timing is not None and timing.sent is not None and is_needed(EVENT_TIME, needed):
         fields.append(pa.field(EVENT_TIME, _HIDDEN[EVENT_TIME]))
     deletes = isinstance(node, flow.Changelog)
     if deletes or node in graph.needs.origin:
@@ -82,13 +83,13 @@ def source(graph: Graph, node: flow.Source, *, appended: bool = False) -> DataFr
     return tasks.mapInArrow(read, from_arrow_schema(columns))
 
 
-def _reading(what: _Source) -> InArrow:
+def _reading(what: _Source) -> MapInArrow:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"topic '{what.topic}'"):
             # All of the input is taken: Spark ends a worker that has left some, and starting one takes a second.
             number = max(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
             reader = _Reader(what, assignment(), number)
-            yield from evened(reader.rows())
+            yield from even_batches(reader.rows())
             reader.finish()
 
     return read
@@ -104,32 +105,33 @@ class _Reader:
         given = epoch.sources[what.topic]
         self._ranges = given["tasks"][number]
         self._failing = {int(number): _by_reason(rows) for number, rows in given["dead"].items()}
-        self._topic = kept_topic(Place(**given["place"]))
+        self._topic = cached_topic(TopicRef(**given["topic"]))
         self._counts = {"in": 0, "dead": 0, "markers": 0}
         self._dead: list[dict[str, object]] = []
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        names = self._needed()
+        names = self._needed_columns()
         for partition, start, end in self._ranges:
             for batch in self._topic.batches({partition: start}, until={partition: end}, columns=names):
                 self._counts["in"] += len(batch)
-                yield self._kept(batch)
+                yield self._live_rows(batch)
 
     def finish(self) -> None:
         document: dict[str, object] = {"source": self._what.topic, "task": self._number, "counts": self._counts}
         if self._dead:
-            document["dead"] = self._staged()
-        report(self._epoch, document)
+            document["dead"] = self._stage_dead_rows()
+        write_report(self._epoch, document)
 
-    def _needed(self) -> list[str]:
+    def _needed_columns(self) -> list[str]:
         own = set(self._topic.schema.names)
         names = [name for name in self._what.columns.names if name in own]
         timing = self._what.timing
         if timing is not None:
-            names += [one for one in (timing.column, timing.sent, timing.received) if one and one not in names]
+            timed = (timing.column, timing.sent, timing.received)
+            names += [name for name in timed if name and name not in names]
         return names
 
-    def _kept(self, batch: Batch) -> pa.RecordBatch:
+    def _live_rows(self, batch: Batch) -> pa.RecordBatch:
         keep = np.ones(len(batch), dtype=np.bool_)
         if batch.deleted is not None and not self._what.deletes:
             keep &= ~mask(batch.deleted)
@@ -188,7 +190,7 @@ class _Reader:
                     }
                 )
 
-    def _staged(self) -> str:
+    def _stage_dead_rows(self) -> str:
         path = f"{self._epoch.staging}/dead-{secrets.token_hex(8)}.arrow"
         table = pa.Table.from_pylist(self._dead, schema=DEAD_SCHEMA)
         with pa.OSFile(str(self._epoch.directory / path), "wb") as file, pa.ipc.new_file(file, DEAD_SCHEMA) as writer:

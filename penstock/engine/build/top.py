@@ -1,4 +1,4 @@
-"""The first rows of each group in an order, with their ranks."""
+"""Top-n: the first rows of each group in some order, with their ranks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from penstock.engine.build.graph import (
     Graph,
     arrow_schema,
     check_key,
-    columns_of_rows,
-    hashed,
-    quoted,
+    quote,
     retracts_input,
     row_hash,
+    user_columns,
     weight_of,
 )
 from penstock.engine.operators.contract import EVENTS, ROW_HASH, WEIGHT
@@ -23,64 +22,67 @@ from penstock.engine.operators.top import RANK, Top
 from penstock.engine.state.columns import COUNT
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
-from penstock.flow.lateness import corrected_for, window_end
+from penstock.flow.lateness import correction_period, window_end
 
-# A ranking without groups has one, which all rows are in.
+# The column of the single group in a ranking without groups.
 _ALL = "_all"
 
 
 def top(graph: Graph, rows: DataFrame, node: flow.Top) -> DataFrame:
-    ranked = rank_rows(graph, rows, node, node)
+    ranked_rows = rank_rows(graph, rows, node, node)
     if node.ties == "break":
-        return ranked
-    # Equal rows share a rank and come as one with a weight; every other node counts on weights of 1 and -1.
-    names = [quoted(name) for name in ranked.columns if name != WEIGHT]
-    each = F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))
-    return ranked.select(*names, F.explode(each).alias(WEIGHT))
+        return ranked_rows
+    # Equal rows share a rank and come as one row with a weight. All other nodes expect weights of 1 and -1.
+    names = [quote(name) for name in ranked_rows.columns if name != WEIGHT]
+    copies = F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))
+    return ranked_rows.select(*names, F.explode(copies).alias(WEIGHT))
 
 
 def rank_rows(graph: Graph, rows: DataFrame, node: flow.Node, ranking: flow.Top) -> DataFrame:
-    names, per = columns_of_rows(rows), list(ranking.per) or [_ALL]
-    sorting = {f"_o{number}": one for number, one in enumerate(ranking.order)}
+    names, per = user_columns(rows), list(ranking.per) or [_ALL]
+    order_columns = {f"_o{number}": order for number, order in enumerate(ranking.order)}
     rows = rows.select(
-        *map(quoted, names),
-        *(F.expr(one.expression).alias(name) for name, one in sorting.items()),
+        *map(quote, names),
+        *(F.expr(order.expression).alias(name) for name, order in order_columns.items()),
         *([] if ranking.per else [F.lit(0).alias(_ALL)]),
         weight_of(rows).cast("long").alias(COUNT),
         *([EVENTS] if EVENTS in rows.columns else []),
     )
-    check_key(rows, per, f"{node.place}: top")
-    _check_order(rows, sorting, f"{node.place}: top")
-    rows = rows.withColumns({name: column for one in sorting for name, column in _sortable(rows, one).items()})
-    together = graph.brought_together(rows, per)
-    keyed = hashed(together, per, row_hash(together, names).alias(ROW_HASH), graph.share(per))
-    by = tuple((f"{name}{part}", one.descending) for name, one in sorting.items() for part in ("_kind", ""))
+    check_key(rows, per, f"{node.location}: top")
+    _check_order(rows, order_columns, f"{node.location}: top")
+    rows = rows.withColumns(
+        {name: column for hidden in order_columns for name, column in _sortable(rows, hidden).items()}
+    )
+    changes = graph.partition_with_hashes(rows, per, row_hash(rows, names).alias(ROW_HASH))
+    sort_by = tuple(
+        (f"{name}{part}", order.descending) for name, order in order_columns.items() for part in ("_kind", "")
+    )
     operator = Top(
         graph.state_name(node, "rows"),
         ranking.count,
-        by,
+        sort_by,
         ranking.ties == "keep",
         grows=not retracts_input(node),
         end=window_end(ranking.input, ranking.per),
-        keep_after=corrected_for(node),
+        keep_after=correction_period(node),
     )
-    columns = [one for one in arrow_schema(keyed.schema) if one.name in names]
+    columns = [field for field in arrow_schema(changes.schema) if field.name in names]
     fields = [*columns, pa.field(RANK, pa.int32()), pa.field(WEIGHT, pa.int64())]
-    return graph.operated(keyed, operator, node, pa.schema(fields))
+    return graph.apply_operator(changes, operator, node, pa.schema(fields))
 
 
-def _check_order(rows: DataFrame, sorting: dict[str, flow.Order], where: str) -> None:
-    """Refuse to sort by what Arrow does not sort."""
-    for name, one in sorting.items():
+def _check_order(rows: DataFrame, order_columns: dict[str, flow.Order], where: str) -> None:
+    """Refuse orders by which Arrow does not sort."""
+    for name, order in order_columns.items():
         if isinstance(rows.schema[name].dataType, T.ArrayType | T.MapType):
             raise DeclarationError(
-                f"{where}: rows are not ordered by lists or maps; '{one.expression}' is one",
+                f"{where}: rows are not ordered by lists or maps; '{order.expression}' is one",
                 hint="order by something in it, such as element_at(numbers, 1)",
             )
 
 
 def _sortable(rows: DataFrame, name: str) -> dict[str, Column]:
-    """A column and one before it that together sort as Spark does: nulls first, NaN last, and one zero."""
+    """A column, and one to sort by before it, so that both sort as Spark does: nulls first, NaN last, -0.0 like 0.0."""
     kind = F.when(F.col(name).isNull(), 0)
     if not isinstance(rows.schema[name].dataType, T.FloatType | T.DoubleType):
         return {f"{name}_kind": kind.otherwise(1)}

@@ -22,9 +22,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.contracts import Start
 from penstock.errors import DeclarationError
-from penstock.log.ddl import closest
-from penstock.log.topic import Start
+from penstock.logs import log_url
+from penstock.suggest import closest
 
 PLACE = frozenset({"log", "topic", "path"})
 READ = PLACE | {"columns", "metadata", "from"}
@@ -89,7 +90,7 @@ def parse_view_options(given: Mapping[str, str]) -> ViewOptions:
     """Check the options of a read that names a view."""
     text = _known_options(given, VIEW_READ)
     log, path = text.get("log"), text.get("path")
-    if log and path and os.path.abspath(log) != os.path.abspath(path):
+    if log and path and log_url(log) != log_url(path):
         raise DeclarationError(f"{WHERE}: two logs are named; found '{log}' and '{path}'")
     place = {"log": log or path or ""}
     return ViewOptions(_log(place), text.get("app"), text["view"], _columns(text.get("columns")))
@@ -113,8 +114,7 @@ def _log(text: Mapping[str, str]) -> str:
             f"{WHERE}: it is not said which log",
             hint=f'.option("log", "<folder>"), or {LOG_VARIABLE} before Spark starts',
         )
-    # Tasks may run in another folder.
-    return os.path.abspath(path)
+    return log_url(path)  # tasks may run in another folder
 
 
 def _topic(text: Mapping[str, str]) -> str:

@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.engine.datasource.extent import extent_of, split_size
+from penstock.contracts import Batch, Start, Topic
 from penstock.engine.datasource.options import Options
-from penstock.engine.datasource.topic import Place, fresh_topic, kept_topic, place_of, plain_errors
+from penstock.engine.datasource.topic import TopicRef, cached_topic, fresh_topic, plain_errors, topic_ref
+from penstock.engine.plan.extents import byte_extent, cuts, size_between, split_size
 from penstock.errors import DeclarationError
-from penstock.log import Batch, Topic
-from penstock.log.ddl import Field, closest
-from penstock.log.topic import Start
+from penstock.schema.ddl import Field
+from penstock.suggest import closest
 
 DELETED = "_deleted"
 _METADATA_TYPES: dict[str, pa.DataType] = {
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         with fresh_topic(options) as topic:
-            self._place = place_of(options, topic)
+            self._ref = topic_ref(options.log, topic)
             self._schema = chosen_schema(topic, schema)
 
     def partitions(self) -> list[InputPartition]:
@@ -61,7 +61,7 @@ class BatchReader(DataSourceReader):
             return [*plan_splits(topic, starts, ends)] or [Split(0, 0, 0)]
 
     def read(self, split: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_split(self._place, self._schema, split)
+        return read_split(self._ref, self._schema, split)
 
 
 def positions(topic: Topic, position: Start, *, unnamed: str) -> dict[int, int]:
@@ -74,10 +74,10 @@ def positions(topic: Topic, position: Start, *, unnamed: str) -> dict[int, int]:
 def plan_splits(topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Split]:
     """Cut the range of each partition, so that all cores have work and no task has too much."""
     ranges = {number: (starts[number], ends[number]) for number in starts if starts[number] < ends[number]}
-    extents = {number: extent_of(topic.partition(number), start, end) for number, (start, end) in ranges.items()}
-    total = sum(extents[number].bytes_between(*ranges[number]) for number in ranges)
+    extents = {number: byte_extent(topic, number, *span) for number, span in ranges.items()}
+    total = sum(size_between(extents[number], *ranges[number]) for number in ranges)
     return [
-        Split(number, *cut) for number in ranges for cut in extents[number].cuts(*ranges[number], split_size(total))
+        Split(number, *cut) for number in ranges for cut in cuts(extents[number], *ranges[number], split_size(total))
     ]
 
 
@@ -137,17 +137,17 @@ def _no_column(topic: Topic, name: str, known: Sequence[str]) -> DeclarationErro
 # -- in tasks ---------------------------------------------------------------------------------------------------------
 
 
-def read_split(place: Place, schema: pa.Schema, split: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_split(ref: TopicRef, schema: pa.Schema, split: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of a split as batches of exactly `schema`, in the order of their offsets."""
     assert isinstance(split, Split)
     if split.start >= split.end:
         return
     with plain_errors():
-        topic = kept_topic(place)
+        topic = cached_topic(ref)
         own = [name for name in schema.names if name in topic.schema.names]
         until = {split.partition: split.end}
         batches = topic.batches({split.partition: split.start}, until=until, columns=own)
-        yield from evened(_to_spark(topic, batch, schema) for batch in batches)
+        yield from even_batches(_to_spark(topic, batch, schema) for batch in batches)
 
 
 def _to_spark(topic: Topic, batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
@@ -178,20 +178,20 @@ def _metadata_column(batch: Batch, name: str) -> pa.Array[pa.Scalar[pa.DataType]
     return pa.array(np.full(rows, batch.append_time, dtype=np.int64)).cast(pa.timestamp("us", "UTC"))
 
 
-def evened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def even_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are neither tiny nor huge."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows < LEAST_ROWS:
             small.append(batch)
-        if small and (batch.num_rows >= LEAST_ROWS or sum(one.num_rows for one in small) >= LEAST_ROWS):
-            yield _together(small)
+        if small and (batch.num_rows >= LEAST_ROWS or sum(part.num_rows for part in small) >= LEAST_ROWS):
+            yield _concat_batches(small)
             small = []
         if batch.num_rows >= LEAST_ROWS:
             yield from (batch.slice(start, MOST_ROWS) for start in range(0, batch.num_rows, MOST_ROWS))
     if small:
-        yield _together(small)
+        yield _concat_batches(small)
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]

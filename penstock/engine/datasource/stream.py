@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.datasource.options import Options
 from penstock.engine.datasource.read import chosen_schema, plan_splits, positions, read_split
-from penstock.engine.datasource.topic import fresh_topic, kept_topic, place_of, plain_errors
+from penstock.engine.datasource.topic import cached_topic, fresh_topic, plain_errors, topic_ref
 from penstock.engine.plan.admission import admit
 
 Offsets = dict[str, int]
@@ -35,12 +35,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._final: dict[int, int] | None = None  # where a query that takes what is available now ends
         with fresh_topic(options) as topic:
-            self._place = place_of(options, topic)
+            self._ref = topic_ref(options.log, topic)
             self._schema = chosen_schema(topic, schema)
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         with plain_errors():
-            return _stored(positions(kept_topic(self._place), self._options.start, unnamed="start"))
+            return _encode_offsets(positions(cached_topic(self._ref), self._options.start, unnamed="start"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Spark knows one limit only; where both are set, `latestOffset` keeps the other by itself."""
@@ -52,36 +52,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
         with plain_errors():
-            topic = kept_topic(self._place)
-            starts = topic.positions(_loaded(start))
+            topic = cached_topic(self._ref)
+            starts = topic.positions(_decode_offsets(start))
             ends = self._final or topic.ends()
             if isinstance(limit, ReadMaxRows):
                 ends = admit(topic, starts, ends, max_rows=limit.max_rows, max_bytes=self._options.max_bytes)
             elif isinstance(limit, ReadMaxBytes):
                 ends = admit(topic, starts, ends, max_bytes=limit.max_bytes)
             # A query that starts again may stand behind where it would end.
-            return _stored({number: max(starts[number], ends[number]) for number in starts})
+            return _encode_offsets({number: max(starts[number], ends[number]) for number in starts})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         with plain_errors():
-            self._final = kept_topic(self._place).ends()
+            self._final = cached_topic(self._ref).ends()
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         with plain_errors():
-            return _stored(kept_topic(self._place).ends())
+            return _encode_offsets(cached_topic(self._ref).ends())
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         with plain_errors():
-            topic = kept_topic(self._place)
-            return [*plan_splits(topic, topic.positions(_loaded(start)), _loaded(end))]
+            topic = cached_topic(self._ref)
+            return [*plan_splits(topic, topic.positions(_decode_offsets(start)), _decode_offsets(end))]
 
     def read(self, split: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_split(self._place, self._schema, split)
+        return read_split(self._ref, self._schema, split)
 
 
-def _stored(offsets: Mapping[int, int]) -> Offsets:
+def _encode_offsets(offsets: Mapping[int, int]) -> Offsets:
     return {str(number): offsets[number] for number in sorted(offsets)}
 
 
-def _loaded(offsets: Mapping[str, int]) -> dict[int, int]:
+def _decode_offsets(offsets: Mapping[str, int]) -> dict[int, int]:
     return {int(number): offset for number, offset in offsets.items()}

@@ -15,16 +15,17 @@ from pyspark.sql.types import StructType
 from penstock.derive.views.open_view import OpenView
 from penstock.derive.views.reader import ViewReader
 from penstock.derive.views.runs import OpenPartition
-from penstock.derive.views.snapshot import open_view_run, unknown_view
+from penstock.derive.views.snapshot import declared_name, open_view_run
 from penstock.engine.datasource.options import ViewOptions
-from penstock.engine.datasource.read import evened
+from penstock.engine.datasource.read import even_batches
 from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.ledger.records import StoredView
 from penstock.engine.state.run import RunFile
 from penstock.errors import DeclarationError
-from penstock.log.ddl import closest
-from penstock.log.schema import parse_schema
+from penstock.logs import apps_folder
 from penstock.paths import app_directory, chosen_app
+from penstock.schema.arrow import parse_schema
+from penstock.suggest import closest
 
 # Runs are read by one task up to about this size together; each run alone may be larger.
 SPLIT_BYTES = 64_000_000
@@ -51,13 +52,12 @@ class ViewSplit(InputPartition):
 
 def readable_view(options: ViewOptions) -> PinnedView:
     """The view of the newest commit, with the columns that the options ask for. All are nullable."""
-    app = chosen_app(Path(options.log), options.app)
-    directory = app_directory(Path(options.log), app)
+    folder = apps_folder(options.log).parent
+    app = chosen_app(folder, options.app)
+    directory = app_directory(folder, app)
     snapshot = ViewReader(directory).refresh()
-    views = snapshot.stored
-    name = next((name for name in views if name.lower() == options.view.lower()), None)
-    if name is None:
-        raise unknown_view(options.view, list(views), f"app '{app}': ")
+    views = snapshot.stored_views
+    name = declared_name(options.view, views, f"app '{app}': ")
     fields = {field.name: field.with_nullable(True) for field in parse_schema(views[name].columns)}
     for column in options.columns or ():
         if column not in fields:
@@ -90,7 +90,7 @@ class ViewBatchReader(DataSourceReader):
     def read(self, split: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(split, ViewSplit)
         with plain_errors():
-            yield from evened(_rows(self._pinned, split))
+            yield from even_batches(_rows(self._pinned, split))
 
 
 def _chosen_schema(pinned: PinnedView, schema: StructType) -> pa.Schema:
@@ -111,7 +111,7 @@ def _groups(files: tuple[RunFile, ...]) -> list[tuple[RunFile, ...]]:
     """The runs of a partition, neighbours together as long as they are small."""
     groups: list[tuple[RunFile, ...]] = []
     for file in files:
-        if groups and sum(one.bytes for one in groups[-1]) + file.bytes <= SPLIT_BYTES:
+        if groups and sum(run.bytes for run in groups[-1]) + file.bytes <= SPLIT_BYTES:
             groups[-1] = (*groups[-1], file)
         else:
             groups.append((file,))
@@ -129,5 +129,5 @@ def _rows(pinned: PinnedView, split: ViewSplit) -> Iterator[pa.RecordBatch]:
     partition = OpenPartition(pinned.stored.growth).follow(files, opener)
     wanted = [run for file in split.files for run in partition.runs[file]]
     view = OpenView(pinned.name, pinned.stored, {split.partition: partition})
-    for batch in view.batches(of=wanted):
+    for batch in view.batches(wanted):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in pinned.schema.names], schema=pinned.schema)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,83 +23,89 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.engine.datasource.options import Options
+from penstock.contracts import Topic as AnyTopic
+from penstock.engine.datasource.options import WHERE, Options
 from penstock.engine.datasource.read import DELETED
-from penstock.engine.datasource.staging import (
-    BATCHES,
-    STREAMS,
-    Staged,
-    body_for,
-    new_folder,
-    remove_folder,
-    staged_file,
-    staged_requests,
-    stream_folder,
-)
-from penstock.engine.datasource.topic import Place, fresh_topic, kept_topic, place_of, plain_errors
-from penstock.errors import DeclarationError, FencedError, RowError
-from penstock.log import Log, Producer, Topic, Transaction
-from penstock.log.names import NAME_PATTERN
-from penstock.log.rows import batch_to_schema
+from penstock.engine.datasource.topic import TopicRef, cached_topic, fresh_topic, plain_errors, topic_ref
+from penstock.errors import DeclarationError, RowError
+from penstock.log import Log, StagedRows, Staging, Topic
+from penstock.logs import open_log
+from penstock.names import NAME_PATTERN
+from penstock.schema.rows import batch_to_schema
 
 # How much of a task's rows is sorted and encoded at a time, for all partitions together.
 CHUNK_ROWS = 128 * 1024
 CHUNK_BYTES = 16 * 1024 * 1024
-# The partitions are locked while a commit copies its frames, and others wait at most 30 seconds for that.
-MOST_STAGED_BYTES = 2 * 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    staged: StagedRows
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Appends all rows of a DataFrame, or none. Made on the driver, used there and in tasks."""
 
     def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:
-        self._options = options
-        self._place = _checked_place(options, schema, overwrite=overwrite)  # 1
-        self._folder = new_folder(options.log, BATCHES)
+        self._topic = _checked_topic(options, schema, overwrite=overwrite)  # 1
+        with _writable_log(options.log) as log:
+            self._staging = Staging.begin(log.path)
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
-        return stage(self._place, self._folder, batches)
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Message:  # type: ignore[override]
+        return stage(self._topic, self._staging, batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with plain_errors(), Log(self._options.log, create=False) as log:
-            commit_staged(log, log.transaction(), self._options.topic, messages)
-        remove_folder(self._options.log, self._folder)  # 4
+        with plain_errors(), _writable_log(self._topic.log) as log:
+            log.commit_staged(self._topic.topic, staged_rows(messages))  # 3
+        self._staging.remove()  # 4
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        remove_folder(self._options.log, self._folder)  # 4
+        self._staging.remove()  # 4
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch exactly once. Spark makes one for each batch's tasks, and another to commit it."""
 
     def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:
-        self._options = options
-        self._place = _checked_place(options, schema, overwrite=overwrite)  # 1
+        self._topic = _checked_topic(options, schema, overwrite=overwrite)  # 1
         self._producer = producer_name(options)
-        self._folder = new_folder(options.log, STREAMS, self._producer)
+        with _writable_log(options.log) as log:
+            self._staging = Staging.begin(log.path, producer=self._producer)
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
-        return stage(self._place, self._folder, batches)
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Message:  # type: ignore[override]
+        return stage(self._topic, self._staging, batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        with plain_errors(), Log(self._options.log, create=False) as log:
-            producer = log.producer(self._producer)
-            _refuse_older(producer, batchId)
-            commit_staged(log, log.transaction(producer, sequence=batchId), self._options.topic, messages)  # 3
-        self._remove_folders()
+        with plain_errors(), _writable_log(self._topic.log) as log:
+            log.commit_staged(self._topic.topic, staged_rows(messages), producer=self._producer, sequence=batchId)  # 3
+        self._staging.remove()  # 4
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        self._remove_folders()
+        self._staging.remove()  # 4
 
-    def _remove_folders(self) -> None:
-        """Step 4, for every batch of this query: one at a time is written, so nothing else is needed any more."""
-        remove_folder(self._options.log, stream_folder(self._options.log, self._producer))
+
+def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [message.staged for message in messages if isinstance(message, Message)]
+
+
+@contextmanager
+def _writable_log(url: str) -> Iterator[Log]:
+    """The log, for as long as it is needed. Only the embedded log can take rows that tasks have staged."""
+    with closing(open_log(url)) as log:
+        if not isinstance(log, Log):
+            raise DeclarationError(
+                f"{WHERE}: Spark can read this log, and not write to it; found '{url}'",
+                hint="write to a log in a folder, or write with the tools of that log",
+            )
+        yield log
 
 
 # -- step 1 -----------------------------------------------------------------------------------------------------------
 
 
-def _checked_place(options: Options, schema: StructType, *, overwrite: bool) -> Place:
+def _checked_topic(options: Options, schema: StructType, *, overwrite: bool) -> TopicRef:
     with fresh_topic(options) as topic:
         if overwrite:
             raise DeclarationError(
@@ -106,7 +114,7 @@ def _checked_place(options: Options, schema: StructType, *, overwrite: bool) -> 
             )
         rows = to_arrow_schema(schema, timezone="UTC").empty_table()
         batch_to_schema(_without_marks(topic, rows)[0], topic.schema, where=f"topic '{topic.name}'")
-        return place_of(options, topic)
+        return topic_ref(options.log, topic)
 
 
 def producer_name(options: Options) -> str:
@@ -141,20 +149,15 @@ def _query_id(options: Options) -> str:
 # -- step 2 -----------------------------------------------------------------------------------------------------------
 
 
-def stage(place: Place, folder: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Encode the rows of one task and write them to a file of the folder."""
-    with plain_errors(), staged_file(folder) as file:
-        topic = kept_topic(place)
+def stage(ref: TopicRef, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Message:
+    """Encode the rows of one task and write them to a file of the staging folder. Tasks begin in different turns."""
+    with plain_errors():
+        topic = cached_topic(ref)
+        assert isinstance(topic, Topic)
         context = TaskContext.get()
-        turn = context.partitionId() if context else 0
-        for chunk in chunks(batches, rows=CHUNK_ROWS, size=min(CHUNK_BYTES, topic.settings.max_batch_bytes // 2)):
-            rows, marks = _without_marks(topic, chunk)
-            # Without a key all rows of a chunk go to one partition. Tasks begin with different ones.
-            partition = None if topic.settings.key else turn % topic.settings.partitions
-            for number, request in topic.requests(rows, deleted=marks, partition=partition).items():
-                file.add(number, body_for(topic, request))
-            turn += 1
-        return file.staged()
+        size = min(CHUNK_BYTES, topic.settings.max_batch_bytes // 2)
+        rows = (_without_marks(topic, chunk) for chunk in chunks(batches, rows=CHUNK_ROWS, size=size))
+        return Message(staging.stage(topic, rows, turn=context.partitionId() if context else 0))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], *, rows: int, size: int) -> Iterator[pa.Table]:
@@ -177,7 +180,7 @@ def _pieces(table: pa.Table, *, rows: int, size: int) -> Iterator[pa.Table]:
     yield from (table.slice(start, most) for start in range(0, table.num_rows, most))
 
 
-def _without_marks(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.BooleanArray | None]:
+def _without_marks(topic: AnyTopic, rows: pa.Table) -> tuple[pa.Table, pa.BooleanArray | None]:
     """A column _deleted that the topic does not have itself says which rows delete their key, as it does in reads."""
     if DELETED in topic.schema.names or DELETED not in rows.schema.names:
         return rows, None
@@ -185,34 +188,3 @@ def _without_marks(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.BooleanAr
     if not isinstance(marks, pa.BooleanArray):
         raise RowError(f"topic '{topic.name}': column '{DELETED}' takes boolean; found {marks.type}")
     return rows.drop_columns([DELETED]), pc.and_kleene(marks, marks.is_valid())
-
-
-# -- step 3 -----------------------------------------------------------------------------------------------------------
-
-
-def _refuse_older(producer: Producer, batch: int) -> None:
-    """Spark repeats its last batch only. One from before that means another checkpoint, so its rows may be others."""
-    last = producer.last_transaction()
-    if batch < last:
-        raise FencedError(
-            f"producer '{producer.name}': batch {batch} comes after batch {last} was stored; "
-            "this is another checkpoint or another query under the same name",
-            hint="give this query a producer name of its own: .option('producer', '<name>')",
-        )
-
-
-def commit_staged(
-    log: Log, transaction: Transaction, name: str, messages: Sequence[WriterCommitMessage | None]
-) -> None:
-    """Commit everything that the tasks have staged."""
-    topic = log.topic(name)
-    stored = 0
-    with transaction:
-        for partition, request in staged_requests(topic, [one for one in messages if isinstance(one, Staged)]):
-            stored += request.body.length if request.body else request.batch.nbytes
-            transaction.add(topic, partition, request)
-        if stored > MOST_STAGED_BYTES:
-            raise RowError(
-                f"topic '{topic.name}': {stored} bytes were written at once; {MOST_STAGED_BYTES} are allowed",
-                hint="write in several parts, or limit the size of the stream's batches",
-            )

@@ -1,1 +1,1 @@
-"""Step 4 of an epoch and its records: plans, commits, savepoints, garbage. No Spark here."""
+"""Step 4 of an epoch: its records, which are plans, commits and savepoints; and garbage. No Spark here."""

@@ -1,7 +1,8 @@
-"""Removing what no commit, no savepoint and no recent change needs any more. What is in doubt stays.
+"""Removing files that no commit, no savepoint and no recent change needs any more. In doubt, a file stays.
 
-The cheap way, after every commit, knows from the commits which files have left; it lists only small folders. Files that
-no commit ever named (of a task that failed, of an instance that was replaced) are found by listing everything, rarely.
+After every commit there is a cheap collection: it knows from the commits which files are obsolete, and lists only small
+folders. Files that no commit ever named, of a failed task or a replaced instance, are found by a rare sweep that lists
+everything.
 """
 
 from __future__ import annotations
@@ -19,42 +20,42 @@ from penstock.engine.ledger.records import (
     VIEWS_DIRECTORY,
     EpochChanges,
     epoch_that_wrote,
-    numbered,
+    padded_epoch,
 )
-from penstock.engine.ledger.savepoints import DOCUMENT_SUFFIX, alone_with_savepoints, load_savepoint, savepoint_names
+from penstock.engine.ledger.savepoints import DOCUMENT_SUFFIX, load_savepoint, lock_savepoints, savepoint_names
 from penstock.errors import DamagedError, UnavailableError
 from penstock.flow.settings import ChangeRetention
 
-# A reader that has opened a commit still finds its files while so many follow.
+# A reader that has opened a commit still finds its files until this many commits have followed.
 KEPT_COMMITS = 8
 COLLECTIONS_BETWEEN_SWEEPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """What went: `files` of states and views, and `epochs` whose plan and commit are forgotten."""
+class Removal:
+    """What was removed: `files` of states and views, and `epochs` with their plan and commit."""
 
     files: int = 0
     epochs: int = 0
 
-    def __add__(self, other: Removed) -> Removed:
-        return Removed(self.files + other.files, self.epochs + other.epochs)
+    def __add__(self, other: Removal) -> Removal:
+        return Removal(self.files + other.files, self.epochs + other.epochs)
 
 
-NOTHING = Removed()
+NO_REMOVAL = Removal()
 
 
 class Garbage:
     """The garbage of one app, as one of its instances sees it. What always holds:
 
-    1. A file goes only if neither one of the last commits, nor a savepoint, nor changes that are kept name it.
-    2. A file of an epoch that is not committed stays: a task may be writing it. Only an instance whose own attempt
-       at the epoch has failed removes what that attempt left.
-    3. Files go before the commits that named them. Changes go before their files. A crash in between loses at most the
-       trace of a few files, which the next sweep finds.
+    1. A file is removed only if no recent commit, no savepoint and no changes that are kept name it.
+    2. A file of an epoch that is not committed stays: a task may be writing it. Only the instance whose own attempt at
+       the epoch has failed removes the files of that attempt.
+    3. Files are removed before the commits that named them, and changes before their files. After a crash in between
+       a few files may be named by nothing; the next sweep finds them.
 
-    `keep` is at least 2: the commit before the last is on disk for certain, whoever wrote the last. Without a
-    `retention` all changes stay: only the app itself knows for how long it wants to keep them.
+    `keep` is at least 2: the commit before the last is certainly on disk, whoever wrote the last one. Without a
+    `retention` all changes stay: only the app itself knows how long it wants to keep them.
     """
 
     def __init__(self, ledger: Ledger, *, keep: int = KEPT_COMMITS, retention: ChangeRetention | None = None) -> None:
@@ -67,69 +68,69 @@ class Garbage:
         self._paths: dict[int, frozenset[str]] = {}
         self._savepoints: dict[str, tuple[bytes, frozenset[str]]] = {}
 
-    def collect(self, now: int) -> Removed:
-        """For after a commit, at `now` in microseconds since 1970.
+    def collect(self, now: int) -> Removal:
+        """Collect garbage after a commit, at `now` in microseconds since 1970.
 
-        Nothing is done while somebody makes or restores a savepoint: the next call does it.
+        Does nothing while somebody makes or restores a savepoint: the next call does the rest.
 
-        The first call sweeps: an epoch that a crash interrupted, and that has been committed now, left files. An error
-        is no reason to stop the app: the commit stands, and what should have gone is still there.
+        The first call sweeps: an epoch that a crash had interrupted, and that has been committed now, has left files.
+        An error is no reason to stop the app: the commit is valid, and the garbage is still there.
         """
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                held.enter_context(alone_with_savepoints(self._ledger, timeout=0))
+                stack.enter_context(lock_savepoints(self._ledger, timeout=0))
             except UnavailableError:
-                return NOTHING
-            removed = self._collect_left(now)
+                return NO_REMOVAL
+            removal = self._remove_obsolete(now)
             if self._until_sweep == 0:
-                removed += self._sweep()
+                removal += self._sweep()
                 self._until_sweep = COLLECTIONS_BETWEEN_SWEEPS
             self._until_sweep -= 1
-            return removed
+            return removal
 
-    def sweep(self, now: int) -> Removed:
-        """The same, and list everything for what no commit knows of."""
-        with alone_with_savepoints(self._ledger):
-            return self._collect_left(now) + self._sweep()
+    def sweep(self, now: int) -> Removal:
+        """Collect garbage, including files that no commit ever named."""
+        with lock_savepoints(self._ledger):
+            return self._remove_obsolete(now) + self._sweep()
 
     def remove_attempt(self, epoch: int, token: int) -> None:
-        """Remove what an attempt at an epoch left that has failed: tried again and again, it would fill the disk.
+        """Remove the files of a failed attempt at an epoch: tried again and again, it would fill the disk.
 
-        What its last tasks still leave after this is found by a sweep after the next commit.
+        Files that its last tasks write after this are found by a sweep after the next commit.
         """
         self._until_sweep = 0
-        prefix = f"{numbered(epoch)}-{token}-"
+        prefix = f"{padded_epoch(epoch)}-{token}-"
         for path in self._run_files():
             if path.name.startswith(prefix):
                 self._remove(self._ledger.directory / path)
-        staged = self._ledger.directory / STAGED_DIRECTORY / numbered(epoch)
-        for name in self._names(staged):
+        staging = self._ledger.directory / STAGED_DIRECTORY / padded_epoch(epoch)
+        for name in self._names(staging):
             if name.startswith(f"{token}-"):
-                shutil.rmtree(staged / name, ignore_errors=True)
+                shutil.rmtree(staging / name, ignore_errors=True)
 
-    # -- what has left ------------------------------------------------------------------------------------------------
+    # -- what is obsolete ---------------------------------------------------------------------------------------------
 
-    def _collect_left(self, now: int) -> Removed:
-        commits = self._ledger.numbers("commit")
+    def _remove_obsolete(self, now: int) -> Removal:
+        commits = self._ledger.epochs_with("commit")
         if not commits:
-            return NOTHING
+            return NO_REMOVAL
         self._remove_staged(commits[-1])
-        old, kept = commits[: -self._keep], commits[-self._keep :]
+        old, recent = commits[: -self._keep], commits[-self._keep :]
         self._paths = {epoch: paths for epoch, paths in self._paths.items() if epoch in commits}
-        left = self._changes.expire(commits[-1], now)
-        if old or left:
-            left = (left | self._named_by(old)) - self._named_by(kept) - self._changes.paths()
-        if left:
-            left -= self._named_by_savepoints()
-        for path in left:
+        obsolete = self._changes.expire(commits[-1], now)
+        if old or obsolete:
+            obsolete = (obsolete | self._paths_named_by(old)) - self._paths_named_by(recent) - self._changes.paths()
+        if obsolete:
+            obsolete -= self._paths_named_by_savepoints()
+        for path in obsolete:
             self._remove(self._ledger.directory / path)
-        self._forget(before=kept[0])
-        return Removed(files=len(left), epochs=len(old))
+        self._forget(before=recent[0])
+        return Removal(files=len(obsolete), epochs=len(old))
 
     def _forget(self, *, before: int) -> None:
         """Remove the plans and commits of the epochs before this one."""
         for kind in ("plan", "commit"):
-            for epoch in self._ledger.numbers(kind):
+            for epoch in self._ledger.epochs_with(kind):
                 if epoch < before:
                     self._remove(self._ledger.path_of(epoch, kind))
 
@@ -141,18 +142,19 @@ class Garbage:
 
     # -- what nobody named --------------------------------------------------------------------------------------------
 
-    def _sweep(self) -> Removed:
+    def _sweep(self) -> Removal:
         last = self._ledger.last_epoch()
-        self._changes.reload()  # an app that runs beside us may have committed since
-        needed = self._named_by(self._ledger.numbers("commit")) | self._named_by_savepoints() | self._changes.paths()
-        removed = 0
+        self._changes.reload()  # the app may run in another process, and have committed since
+        by_commits = self._paths_named_by(self._ledger.epochs_with("commit"))
+        needed_paths = by_commits | self._paths_named_by_savepoints() | self._changes.paths()
+        count = 0
         for path in self._run_files():
             epoch = epoch_that_wrote(path.name)
-            if epoch is not None and epoch <= last and path.as_posix() not in needed:
+            if epoch is not None and epoch <= last and path.as_posix() not in needed_paths:
                 self._remove(self._ledger.directory / path)
-                removed += 1
+                count += 1
         self._remove_drafts(last)
-        return Removed(files=removed)
+        return Removal(files=count)
 
     def _run_files(self) -> Iterator[Path]:
         """Every file of states and views, relative to the app's folder."""
@@ -172,7 +174,7 @@ class Garbage:
 
     # -- what is needed -----------------------------------------------------------------------------------------------
 
-    def _named_by(self, commits: Sequence[int]) -> frozenset[str]:
+    def _paths_named_by(self, commits: Sequence[int]) -> frozenset[str]:
         for epoch in commits:
             if epoch not in self._paths:
                 self._paths[epoch] = self._paths_of(epoch)
@@ -182,24 +184,24 @@ class Garbage:
         try:
             commit = self._ledger.commit_of(epoch)
         except DamagedError:
-            # Nobody can go back to it, so nothing is kept for it; the last one is another matter.
+            # Nobody can go back to it, so nothing is kept for it. Damage to the last commit is an error.
             if epoch == self._ledger.last_epoch():
                 raise
             return frozenset()
         return commit.paths() if commit else frozenset()
 
-    def _named_by_savepoints(self) -> frozenset[str]:
-        """Read again every time, for others make and drop them; parsed only if they have changed."""
+    def _paths_named_by_savepoints(self) -> frozenset[str]:
+        """Read every time, since other processes make and drop savepoints; decoded only if they have changed."""
         directory = self._ledger.directory / SAVEPOINTS_DIRECTORY
-        found = {}
+        by_name = {}
         for name in savepoint_names(self._ledger):
-            stored = self._files.read(directory / (name + DOCUMENT_SUFFIX))
-            known = self._savepoints.get(name)
-            if known is None or known[0] != stored:
-                known = stored, load_savepoint(self._ledger, name).commit.paths()
-            found[name] = known
-        self._savepoints = found
-        return frozenset().union(*[paths for _, paths in found.values()])
+            content = self._files.read(directory / (name + DOCUMENT_SUFFIX))
+            entry = self._savepoints.get(name)
+            if entry is None or entry[0] != content:
+                entry = content, load_savepoint(self._ledger, name).commit.paths()
+            by_name[name] = entry
+        self._savepoints = by_name
+        return frozenset().union(*[paths for _, paths in by_name.values()])
 
     def _names(self, directory: Path) -> list[str]:
         try:
@@ -213,46 +215,46 @@ class Garbage:
 
 
 class ChangeHistory:
-    """The changes of recent epochs that are kept for whoever follows a view, and when they go."""
+    """The changes of recent epochs that are kept for those who follow a view, and when they expire."""
 
     def __init__(self, ledger: Ledger, retention: ChangeRetention | None) -> None:
         self._ledger = ledger
         self._retention = retention
-        self._kept: dict[int, EpochChanges] | None = None
+        self._changes_by_epoch: dict[int, EpochChanges] | None = None
 
     def reload(self) -> None:
-        """Look again at what is on disk."""
-        self._kept = None
+        """Read the changes from disk again, on next use."""
+        self._changes_by_epoch = None
 
     def paths(self) -> frozenset[str]:
-        """The files that the changes which are kept name."""
+        """The files that the kept changes name."""
         return frozenset().union(*[changes.paths() for changes in self._load().values()])
 
     def expire(self, last: int, now: int) -> frozenset[str]:
-        """Forget what is too old, too many epochs ago or too large; the files that it named.
+        """Remove changes that are too old, too many epochs ago or too large; returns the files that they named.
 
-        The newest changes are always kept: a follower that is never further behind loses nothing.
+        The newest changes are always kept: a follower that is never further behind misses nothing.
         """
-        kept = self._load()
-        if last not in kept and (changes := self._ledger.changes_of(last)) is not None:
-            kept[last] = changes
-        first = self._first_kept(kept, last, now)
-        expired = [epoch for epoch in kept if epoch < first]
-        paths = frozenset().union(*[kept[epoch].paths() for epoch in expired])
-        for epoch in expired:
+        changes_by_epoch = self._load()
+        if last not in changes_by_epoch and (changes := self._ledger.changes_of(last)) is not None:
+            changes_by_epoch[last] = changes
+        first = self._first_epoch_to_keep(changes_by_epoch, last, now)
+        expired_epochs = [epoch for epoch in changes_by_epoch if epoch < first]
+        paths = frozenset().union(*[changes_by_epoch[epoch].paths() for epoch in expired_epochs])
+        for epoch in expired_epochs:
             with suppress(FileNotFoundError):
                 self._ledger.files.remove(self._ledger.changes_path(epoch))
-            del kept[epoch]
-        if expired:  # or a power loss would bring changes back whose files are gone
+            del changes_by_epoch[epoch]
+        if expired_epochs:  # or a power loss would bring back changes whose files are gone
             self._ledger.files.sync_directory(self._ledger.directory / CHANGES_DIRECTORY)
         return paths
 
-    def _first_kept(self, kept: Mapping[int, EpochChanges], last: int, now: int) -> int:
+    def _first_epoch_to_keep(self, changes_by_epoch: Mapping[int, EpochChanges], last: int, now: int) -> int:
         size, first = 0, last
         if (retention := self._retention) is None:
-            return min(kept, default=last)
-        for epoch in sorted(kept, reverse=True):
-            changes = kept[epoch]
+            return min(changes_by_epoch, default=last)
+        for epoch in sorted(changes_by_epoch, reverse=True):
+            changes = changes_by_epoch[epoch]
             size += sum(file.bytes for view in changes.views.values() for file in view.files)
             too_old = changes.committed_at < now - retention.microseconds or epoch <= last - retention.epochs
             if epoch < last and (too_old or size > retention.bytes):
@@ -262,8 +264,10 @@ class ChangeHistory:
 
     def _load(self) -> dict[int, EpochChanges]:
         """What is on disk, read once: this instance alone adds to it and removes from it."""
-        if self._kept is None:
-            numbers = self._ledger.changes_numbers()
-            found = {epoch: self._ledger.changes_of(epoch) for epoch in numbers if epoch <= self._ledger.last_epoch()}
-            self._kept = {epoch: changes for epoch, changes in found.items() if changes is not None}
-        return self._kept
+        if self._changes_by_epoch is None:
+            by_epoch: dict[int, EpochChanges] = {}
+            for epoch in self._ledger.epochs_with_changes():
+                if epoch <= self._ledger.last_epoch() and (changes := self._ledger.changes_of(epoch)) is not None:
+                    by_epoch[epoch] = changes
+            self._changes_by_epoch = by_epoch
+        return self._changes_by_epoch

@@ -1,7 +1,7 @@
-"""The ledger of an app: what each epoch reads and what it left, on disk before anybody relies on it.
+"""The ledger of an app: what each epoch reads and what it wrote, on disk before anybody relies on it.
 
-It lives in `<log>/apps/<app>/`, which may be shared storage, and knows nothing of Spark. The mechanism: one small file
-per plan and per commit, put in place as a whole under one lock, and the number of the instance that may do so.
+It is in `<log>/apps/<app>/`, which may be shared storage, and knows nothing of Spark. The mechanism: one small file per
+plan and per commit, written atomically under one lock, and the token of the instance that may do so.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.engine.ledger.records import (
     EpochPlan,
     RestorePlan,
     check_run_paths,
-    numbered,
+    padded_epoch,
 )
 from penstock.errors import ConflictError, DamagedError, DeclarationError, FencedError, UnknownOutcomeError
-from penstock.log.document import Content, load_document, store_document
-from penstock.log.files import Disk, Files, disk_errors
-from penstock.log.names import NAME_PATTERN, NAME_RULE
+from penstock.names import NAME_PATTERN, NAME_RULE
+from penstock.storage.document import Content, load_document, store_document
+from penstock.storage.files import Disk, Files, disk_errors
 
 APP_NAME = "app.json"
 INSTANCE_NAME = "instance.json"
@@ -46,18 +46,18 @@ DIRECTORIES = (
     SAVEPOINTS_DIRECTORY,
 )
 
-Plan = EpochPlan | RestorePlan
+StoredPlan = EpochPlan | RestorePlan
 
 
 class Ledger:
-    """The ledger of one app that exists; `open_ledger` begins a new one. What always holds:
+    """The ledger of an existing app; `open_ledger` makes a new one. What always holds:
 
-    1. After a crash at any instant it opens, and the last commit is N-1 or N. What it has shown to the instance that
-       has taken over is on disk.
-    2. When `take_over` has returned, nothing of an instance with a lower token is stored any more.
+    1. After a crash at any time it opens, and the last commit is N-1 or N. What the instance that has taken over has
+       read from it is on disk.
+    2. After `take_over` has returned, nothing of an instance with a lower token is stored any more.
     3. Epochs are committed one after the other, each after its plan, each once: the first commit of an epoch stays.
     4. A plan is replaced only by a plan of the same epoch, and the plan of a restore only by that of another restore.
-    5. Recovery only looks: doing it twice changes nothing.
+    5. Recovery only reads: doing it twice changes nothing.
 
     An instance calls `take_over`, then `Savepoints.finish_restore`, then runs `pending_plan` if there is one, and from
     then on `write_plan` and `commit` in turn.
@@ -74,7 +74,7 @@ class Ledger:
         self.state_partitions: int = content["state_partitions"]
         self.created: int = content["created"]
         self._newest: Commit | None = None
-        # A name that another process, or a failed call, has left may not be on disk yet.
+        # A file that another process or a failed call has created may not be on disk yet.
         self._unsynced = True
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -85,20 +85,20 @@ class Ledger:
         return 0 if content is None else int(content["token"])
 
     def is_forgotten(self) -> bool:
-        """Whether the log keeps nothing for the app as its last commit left it: deletes may be missing."""
+        """Whether the log no longer keeps what the last commit needs: delete markers may be missing."""
         content = self._read(self.directory / FORGOTTEN_NAME, "note that the app was forgotten")
         return content is not None and self.last_epoch() <= int(content["epoch"])
 
     def last_commit(self) -> Commit | None:
         while (epoch := self.last_epoch()) > 0:
-            # None: so many epochs were committed since that this one was collected.
+            # None: so many epochs were committed meanwhile that this one was collected.
             if (commit := self.commit_of(epoch)) is not None:
                 return commit
         return None
 
     def last_epoch(self) -> int:
-        """The epoch of the last commit, told by its name alone; 0 before the first."""
-        return max(self.numbers("commit"), default=0)
+        """The epoch of the last commit, from the names of files alone; 0 before the first."""
+        return max(self.epochs_with("commit"), default=0)
 
     def commit_of(self, epoch: int) -> Commit | None:
         """The commit of an epoch; None if it is not committed, or so long ago that it was collected."""
@@ -111,63 +111,63 @@ class Ledger:
             self._newest = commit
         return self._newest
 
-    def pending_plan(self) -> Plan | None:
-        """The plan that has no commit yet: it is to be run, as it is, before any other."""
+    def pending_plan(self) -> StoredPlan | None:
+        """The plan that has no commit yet: it must be run, unchanged, before any other."""
         return self._plan_of(self.last_epoch() + 1)
 
-    def numbers(self, kind: str) -> list[int]:
-        """The epochs of which there is a file of this kind ('plan' or 'commit'), in order; all of them on disk."""
+    def epochs_with(self, kind: str) -> list[int]:
+        """The epochs with a file of this kind ('plan' or 'commit'), in order; all of them are on disk."""
         directory = self.directory / EPOCHS_DIRECTORY
-        with disk_errors(self._where):
+        with disk_errors(self._label):
             if self._unsynced:
                 self.files.sync_directory(directory)
                 self._unsynced = False
-            found = [_EPOCH_NAME.fullmatch(name) for name in self.files.names(directory)]
-        return [int(match[1]) for match in found if match and match[2] == kind]
+            matches = [_EPOCH_NAME.fullmatch(name) for name in self.files.names(directory)]
+        return [int(match[1]) for match in matches if match and match[2] == kind]
 
     def path_of(self, epoch: int, kind: str) -> Path:
-        return self.directory / EPOCHS_DIRECTORY / f"{numbered(epoch)}.{kind}.json"
+        return self.directory / EPOCHS_DIRECTORY / f"{padded_epoch(epoch)}.{kind}.json"
 
-    def changes_numbers(self) -> list[int]:
-        """The epochs whose changes are kept, in order; perhaps one more than is committed."""
-        with disk_errors(self._where):
-            found = [_CHANGES_NAME.fullmatch(name) for name in self.files.names(self.directory / CHANGES_DIRECTORY)]
-        return [int(match[1]) for match in found if match]
+    def epochs_with_changes(self) -> list[int]:
+        """The epochs whose changes are kept, in order; perhaps one that is not committed yet."""
+        with disk_errors(self._label):
+            matches = [_CHANGES_NAME.fullmatch(name) for name in self.files.names(self.directory / CHANGES_DIRECTORY)]
+        return [int(match[1]) for match in matches if match]
 
     def changes_of(self, epoch: int) -> EpochChanges | None:
-        """What a committed epoch changed in the views; None if that is not kept, or no longer."""
+        """What a committed epoch changed in the views; None if its changes are not kept, or no longer."""
         return self._read_record(EpochChanges, self.changes_path(epoch), f"changes of epoch {epoch}")
 
     def changes_path(self, epoch: int) -> Path:
-        return self.directory / CHANGES_DIRECTORY / f"{numbered(epoch)}.json"
+        return self.directory / CHANGES_DIRECTORY / f"{padded_epoch(epoch)}.json"
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def take_over(self, token: int) -> None:
-        """Become the instance of this app. What an earlier one had not stored yet is refused from now on."""
-        with self._alone():
-            stored = self.token()
-            if token < stored:
-                raise self._replaced(token, stored)
-            if token > stored:
+        """Become the instance of this app. From now on earlier instances are refused."""
+        with self._lock():
+            stored_token = self.token()
+            if token < stored_token:
+                raise self._fenced_error(token, stored_token)
+            if token > stored_token:
                 store_document(self.files, self.directory / INSTANCE_NAME, {"token": token})
             else:
-                self.files.sync_directory(self.directory)  # an attempt that failed may have left the name unsynced
+                self.files.sync_directory(self.directory)  # a failed attempt may have left the file unsynced
             self._unsynced = True
 
     def forget(self, *, epoch: int | None = None) -> None:
-        """Write down that the log no longer keeps what the last commit needs, or the one of `epoch`.
+        """Record that the log no longer keeps what the last commit needs, or that of `epoch`.
 
-        That holds until a later epoch is committed.
+        It is valid until a later epoch is committed.
         """
-        with self._alone():
+        with self._lock():
             content = {"epoch": self.last_epoch() if epoch is None else epoch}
             store_document(self.files, self.directory / FORGOTTEN_NAME, content)
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: StoredPlan) -> None:
         """Store what the next epoch reads, before it runs. A second plan of the same epoch replaces the first."""
         content = encode(plan)
-        with self._alone():
+        with self._lock():
             self._refuse_replaced(plan.token)
             self._refuse_unless_next(plan.epoch)
             if isinstance(plan, EpochPlan):
@@ -177,14 +177,14 @@ class Ledger:
             self._unsynced = False
 
     def commit(self, commit: Commit, changes: EpochChanges | None = None) -> None:
-        """Store what the planned epoch left: from now on it is done. A repeat by the same instance changes nothing.
+        """Store what the planned epoch wrote: from now on it is done. A repeat by the same instance changes nothing.
 
-        `changes` are stored just before: they count once the commit is there, and a later attempt at the epoch replaces
-        them, also by none. After UnknownOutcomeError it may be called again, with the same commit.
+        `changes` are stored just before: they count once the commit is stored, and a later attempt at the epoch
+        replaces or removes them. After UnknownOutcomeError it may be called again with the same commit.
         """
         check_run_paths(commit)
         content = encode(commit)
-        with self._alone():
+        with self._lock():
             self._refuse_replaced(commit.token)
             if commit.epoch == self.last_epoch():
                 self._refuse_unless_same(content)
@@ -199,7 +199,7 @@ class Ledger:
         path = self.changes_path(epoch)
         if changes is not None:
             store_document(self.files, path, encode(changes))
-        elif self.files.exists(path):  # of an attempt that died before its commit
+        elif self.files.exists(path):  # of an attempt that crashed before its commit
             self.files.remove(path)
             self.files.sync_directory(path.parent)
 
@@ -211,7 +211,7 @@ class Ledger:
             if not self.files.exists(path):
                 raise
             raise UnknownOutcomeError(
-                f"{self._where}: epoch {content['epoch']} may or may not be committed; {error.strerror}",
+                f"{self._label}: epoch {content['epoch']} may or may not be committed; {error.strerror}",
                 hint="commit it again, or open the ledger again and look",
             ) from error
         self._unsynced = False
@@ -219,27 +219,27 @@ class Ledger:
     # -- refusing -----------------------------------------------------------------------------------------------------
 
     def _refuse_replaced(self, token: int) -> None:
-        stored = self.token()
-        if token < stored:
-            raise self._replaced(token, stored)
-        if token > stored:
+        stored_token = self.token()
+        if token < stored_token:
+            raise self._fenced_error(token, stored_token)
+        if token > stored_token:
             raise DeclarationError(
-                f"{self._where}: instance {token} has not taken over; the last to do so was {stored}",
+                f"{self._label}: instance {token} has not taken over; the last to do so was {stored_token}",
                 hint="call take_over before the first epoch",
             )
 
-    def _replaced(self, token: int, stored: int) -> FencedError:
+    def _fenced_error(self, token: int, stored_token: int) -> FencedError:
         return FencedError(
-            f"{self._where}: instance {token} was replaced by instance {stored}",
+            f"{self._label}: instance {token} was replaced by instance {stored_token}",
             hint="another instance of this app has started, or a savepoint was restored; stop this one",
         )
 
     def _refuse_unless_next(self, epoch: int) -> None:
-        following = self.last_epoch() + 1
-        if epoch != following:
+        next_epoch = self.last_epoch() + 1
+        if epoch != next_epoch:
             raise ConflictError(
-                f"{self._where}: epoch {epoch} is not the next one; the last commit is {following - 1}",
-                expected=following,
+                f"{self._label}: epoch {epoch} is not the next one; the last commit is {next_epoch - 1}",
+                expected=next_epoch,
                 actual=epoch,
                 hint="read the last commit and plan the epoch after it",
             )
@@ -248,78 +248,78 @@ class Ledger:
         plan = self._plan_of(commit.epoch)
         if plan is None:
             raise ConflictError(
-                f"{self._where}: epoch {commit.epoch} cannot be committed; it has no plan",
+                f"{self._label}: epoch {commit.epoch} cannot be committed; it has no plan",
                 expected=commit.epoch - 1,
                 actual=commit.epoch,
                 hint="write the plan before the epoch runs",
             )
         if (plan.restores if isinstance(plan, RestorePlan) else None) != commit.restored_from:
             self._refuse_unfinished_restore(plan)
-            raise DeclarationError(f"{self._where}: epoch {commit.epoch} is no restore, by its plan")
+            raise DeclarationError(f"{self._label}: epoch {commit.epoch} is no restore, by its plan")
 
     def _refuse_unless_same(self, content: Content) -> None:
-        stored = self._read(self.path_of(content["epoch"], "commit"), f"commit of epoch {content['epoch']}")
-        if stored != content:
+        stored_content = self._read(self.path_of(content["epoch"], "commit"), f"commit of epoch {content['epoch']}")
+        if stored_content != content:
             raise ConflictError(
-                f"{self._where}: epoch {content['epoch']} was committed before, with other content",
+                f"{self._label}: epoch {content['epoch']} was committed before, with other content",
                 expected=content["epoch"] + 1,
                 actual=content["epoch"],
                 hint="read the last commit and go on from there",
             )
 
-    def _refuse_unfinished_restore(self, plan: Plan | None) -> None:
+    def _refuse_unfinished_restore(self, plan: StoredPlan | None) -> None:
         if isinstance(plan, RestorePlan):
             raise DeclarationError(
-                f"{self._where}: savepoint '{plan.restores}' is being restored as epoch {plan.epoch}, unfinished",
+                f"{self._label}: savepoint '{plan.restores}' is being restored as epoch {plan.epoch}, unfinished",
                 hint=f"start the app again, or: penstock savepoint restore {plan.restores} --app {self.app}",
             )
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     @property
-    def _where(self) -> str:
+    def _label(self) -> str:
         return f"app '{self.app}'"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with disk_errors(self._where), closing(self.files.lock(self.directory / LOCK_NAME)) as lock:
+    def _lock(self) -> Iterator[None]:
+        with disk_errors(self._label), closing(self.files.lock(self.directory / LOCK_NAME)) as lock:
             lock.acquire()
             yield
 
-    def _plan_of(self, epoch: int) -> Plan | None:
-        path, what = self.path_of(epoch, "plan"), f"plan of epoch {epoch}"
-        content = self._read(path, what)
+    def _plan_of(self, epoch: int) -> StoredPlan | None:
+        path, title = self.path_of(epoch, "plan"), f"plan of epoch {epoch}"
+        content = self._read(path, title)
         if content is None:
             return None
         if "restores" in content:
-            return self._decoded(RestorePlan, content, path, what)
-        return self._decoded(EpochPlan, content, path, what)
+            return self._decode(RestorePlan, content, path, title)
+        return self._decode(EpochPlan, content, path, title)
 
-    def _read_record(self, kind: type[Record], path: Path, what: str) -> Record | None:
-        content = self._read(path, what)
-        return None if content is None else self._decoded(kind, content, path, what)
+    def _read_record(self, kind: type[Record], path: Path, title: str) -> Record | None:
+        content = self._read(path, title)
+        return None if content is None else self._decode(kind, content, path, title)
 
-    def _decoded(self, kind: type[Record], content: Content, path: Path, what: str) -> Record:
+    def _decode(self, kind: type[Record], content: Content, path: Path, title: str) -> Record:
         try:
             return decode(kind, content)
         except UnfitError as error:
-            raise DamagedError(f"{path}: this is not the {what}; {error}", hint=_repair(path)) from None
+            raise DamagedError(f"{path}: this is not the {title}; {error}", hint=_repair_hint(path)) from None
 
-    def _read(self, path: Path, what: str) -> Content | None:
-        """The content of one file; None if it is not there."""
+    def _read(self, path: Path, title: str) -> Content | None:
+        """The content of a file; None if it does not exist."""
         with disk_errors(str(self.directory), but=FileNotFoundError):
             try:
-                return load_document(self.files, path, what=what)
+                return load_document(self.files, path, what=title)
             except FileNotFoundError:
                 return None
             except DamagedError:
-                raise DamagedError(f"{path}: the {what} is damaged", hint=_repair(path)) from None
+                raise DamagedError(f"{path}: the {title} is damaged", hint=_repair_hint(path)) from None
 
 
 def open_ledger(
     directory: Path, app: str, *, state_partitions: int, created: int, files: Files | None = None
 ) -> Ledger:
-    """The ledger of an app that is being started: as it was left, or a new one."""
+    """Open the ledger of an app that is being started, or make a new one."""
     check_app_name(app)
     files = files or Disk()
     with disk_errors(f"app '{app}'"):
@@ -343,7 +343,7 @@ def open_ledger(
 
 
 def stored_state_partitions(directory: Path) -> int | None:
-    """How many state partitions the app has, for good; None for an app that has not been started yet."""
+    """How many state partitions the app has, forever; None for an app that has never been started."""
     if not (directory / APP_NAME).exists():
         return None
     # Folders of earlier formats have it too.
@@ -351,7 +351,7 @@ def stored_state_partitions(directory: Path) -> int | None:
 
 
 def instance_name(app: str) -> str:
-    """The log's producer whose epochs are the numbers of the app's instances, and with them its tokens."""
+    """The log's producer whose epochs are the tokens of the app's instances."""
     return f"penstock.app.{app}"
 
 
@@ -371,7 +371,7 @@ def _refuse_other_format(directory: Path, version: object) -> None:
         )
 
 
-def _repair(path: Path) -> str:
+def _repair_hint(path: Path) -> str:
     if path.name == INSTANCE_NAME:
         return "stop every instance of the app, remove the file, and start the app: it writes a new one"
     if path.parent.name == EPOCHS_DIRECTORY:

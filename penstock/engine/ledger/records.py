@@ -1,6 +1,6 @@
-"""What the ledger stores of an epoch: its plan and its commit, and the names of the files they mean. Plain data.
+"""The records of an epoch: its plan, its commit and its changes, and how the files they name are called. Plain data.
 
-Their JSON is the business of `codec`; who may store them and when is decided by the ledger.
+`codec` converts them to JSON; the ledger decides who may store them, and when.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from penstock.errors import DeclarationError
 STATE_DIRECTORY = "state"
 VIEWS_DIRECTORY = "views"
 STAGED_DIRECTORY = "staged"
-# The name of a file begins with the epoch and the instance that wrote it, also while it is a draft.
-_WRITTEN_BY = re.compile(r"(\d{12})-\d+-")
+# The name of a file begins with the epoch and the token of the instance that wrote it, even while it is a draft.
+_WRITER_PREFIX = re.compile(r"(\d{12})-\d+-")
 _RUN_PATH = re.compile(rf"(?:{STATE_DIRECTORY}|{VIEWS_DIRECTORY})/(?!\.)[^/]+/\d+/(\d{{12}})-\d+-[0-9a-z]+\.arrow")
 
 Runs = Mapping[int, tuple[RunFile, ...]]
 """By partition: the runs of a state or a view, oldest first."""
 States = Mapping[str, Runs]
-Times = Mapping[str, int]
-"""How far time has come for what reads some topics together. It never goes back."""
+GroupWatermarks = Mapping[str, int]
+"""By group of topics, the watermark of what reads these topics. It never goes back."""
 Versions = Mapping[str, str]
-"""Of each view and sink, which form of it this is."""
+"""By view or sink, its version: a fingerprint."""
 Dead = Mapping[str, Mapping[int, Mapping[int, str]]]
-"""By topic, partition and offset: why a row is left out."""
+"""By topic, partition and offset: why a row is dead."""
 TrackName = Literal["live", "backfill"]
 Growth = Literal["keyed", "counted", "appended"]
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of events: `came` = `counted` + `late` + `dead` + `filtered`.
+    """What happened to events: `came` = `counted` + `late` + `dead` + `filtered`.
 
-    `corrected` are final answers that were given again.
+    `corrected` are final answers that were emitted again.
     """
 
     came: int = 0
@@ -49,12 +49,12 @@ class Account:
     corrected: int = 0
 
     def __add__(self, other: Account) -> Account:
-        return Account(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return Account(*(getattr(self, field_.name) + getattr(other, field_.name) for field_ in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """A sink that has written everything the app has read: its topic, the fingerprint of its answer, its inputs."""
+    """A sink that has written all that the app has read: its topic, the fingerprint of its answer, and its inputs."""
 
     topic: str | None
     says: str
@@ -67,13 +67,13 @@ class StoredView:
 
     `columns` is DDL text. `growth` says how the rows of its runs add up:
 
-    - *keyed*: `key` identifies a row, and the newest run that knows a key has its row, or says that it is gone
-      (columns `_order`, `_id` and `_gone` beside those of the view).
-    - *counted*: rows may repeat and be taken back; `_n` says how many came or went, to be added up over the runs
+    - *keyed*: `key` identifies a row, and the newest run that has a key has its row, or says that it is deleted
+      (columns `_order`, `_id` and `_gone` in addition to those of the view).
+    - *counted*: rows may repeat and be retracted; `_n` says how many were added or removed, to be summed over the runs
       (columns `_order`, `_id` and `_n`).
     - *appended*: all rows of all runs, in no order (no other columns).
 
-    `watermark`, in microseconds, is the time up to which everything is in the view; None where there is no time.
+    `watermark`, in microseconds, is the time up to which the view is complete; None if the view has no time.
     """
 
     version: str
@@ -89,10 +89,10 @@ Views = Mapping[str, StoredView]
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """Where some outputs of an app are: everything up to `cut` is in the states, the views and the accounts."""
+    """How far some outputs of an app are: everything up to `cut` is in the states, the views and the accounts."""
 
     cut: Cut
-    times: Times = field(default_factory=dict)
+    times: GroupWatermarks = field(default_factory=dict)
     outputs: Versions = field(default_factory=dict)
     states: States = field(default_factory=dict)
     views: Views = field(default_factory=dict)
@@ -101,9 +101,9 @@ class TrackRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRecord:
-    """The outputs that are being built from the beginning of the log, hidden until they are where the others are.
+    """The outputs that are being built from the beginning of the log, hidden until they have caught up.
 
-    `topics` are the ids of the topics that their sinks write, and `muted` the sinks that do not write meanwhile
+    `topics` are the ids of the topics to which their sinks write, and `muted` the sinks that do not write meanwhile,
     because their topics have everything already.
     """
 
@@ -114,9 +114,9 @@ class BackfillRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedOutputs:
-    """Outputs of the program before: readers see their views until the backfill is done.
+    """Outputs of the previous program: readers see their views until the backfill is done.
 
-    Their states are kept too, should that program come back.
+    Their states are kept too, in case that program comes back.
     """
 
     outputs: Versions = field(default_factory=dict)
@@ -127,16 +127,16 @@ class ReplacedOutputs:
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """What an epoch reads, on disk before it runs; it is run by exactly the `outputs` it names.
+    """What an epoch reads; on disk before the epoch runs. Exactly the `outputs` that it names run it.
 
-    `topics` are the ids of the topics that the sinks among them write.
+    `topics` are the ids of the topics to which the sinks among them write.
     """
 
     epoch: int
     token: int
     track: TrackName
     cut: Cut
-    times: Times
+    times: GroupWatermarks
     outputs: Versions
     topics: Mapping[str, str]
     dead: Dead = field(default_factory=dict)
@@ -153,11 +153,11 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What an epoch left: the one moment at which the app moves.
+    """What an epoch has written. Storing it is the one moment at which the app moves on.
 
-    Whoever names a run here has synced it, and its folder, before. `written` are the sinks whose topics hold everything
-    the app has read, `origins` the offsets at which the app began to read each topic. `committed_at` is in microseconds
-    since 1970. `restored_from` names the savepoint, if the epoch was a restore.
+    The runs it names, and their folders, have been synced before. `written` are the sinks whose topics have everything
+    that the app has read, `origins` the offsets at which the app began to read each topic. `committed_at` is in
+    microseconds since 1970. `restored_from` names the savepoint, if the epoch was a restore.
     """
 
     epoch: int
@@ -176,7 +176,7 @@ class Commit:
         return {**self.replaced.views, **self.live.views}
 
     def runs(self) -> Iterator[RunFile]:
-        """Every run that it names, of states and of views."""
+        """Every run that the commit names, of states and of views."""
         tracks: list[TrackRecord | ReplacedOutputs] = [self.live, self.replaced]
         tracks += [self.backfill.track] if self.backfill else []
         for track in tracks:
@@ -202,8 +202,8 @@ class ViewChangeFiles:
 class EpochChanges:
     """What an epoch changed in the views that readers see; it counts once the epoch is committed.
 
-    A view that is not named did not change. `reset` are views that were shown anew, in place of an older form: their
-    changes are not those of the epoch, and whoever follows them begins again with all rows.
+    A view that is not named did not change. `reset` are views of which readers see a new version: their followers begin
+    again with all rows.
     """
 
     epoch: int
@@ -218,22 +218,22 @@ class EpochChanges:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def numbered(epoch: int) -> str:
-    """An epoch as a part of names: they sort as the epochs do."""
+def padded_epoch(epoch: int) -> str:
+    """An epoch as part of a file name: names sort like epochs."""
     return f"{epoch:012d}"
 
 
 def epoch_that_wrote(name: str) -> int | None:
-    """The epoch in the name of a run; None for a name that no task gives."""
-    found = _WRITTEN_BY.match(name)
-    return int(found[1]) if found else None
+    """The epoch in the name of a run; None for a file that no task has written."""
+    match = _WRITER_PREFIX.match(name)
+    return int(match[1]) if match else None
 
 
 def check_run_paths(commit: Commit) -> None:
-    """Refuse names from which garbage collection could not tell what may go."""
+    """Refuse paths by which garbage collection could not decide what to remove."""
     for run in commit.runs():
-        found = _RUN_PATH.fullmatch(run.path)
-        if not found or int(found[1]) > commit.epoch:
+        match = _RUN_PATH.fullmatch(run.path)
+        if not match or int(match[1]) > commit.epoch:
             raise DeclarationError(
                 f"epoch {commit.epoch}: it cannot name the run '{run.path}'",
                 hint="a run is state/<state>/<partition>/<epoch>-<token>-<random>.arrow, or lies in views/<view>/ "

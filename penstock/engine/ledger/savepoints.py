@@ -1,7 +1,7 @@
 """Savepoints: an app as it was after one epoch, to go back to.
 
 A savepoint is a copy of that epoch's commit: the runs of states and views that it names are then never garbage. Topics
-are not part of it: what the app has written into a topic since is not taken back by a restore.
+are not part of it: a restore does not take back what the app has written to a topic since.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.engine.ledger.records import Commit, EpochChanges, RestorePlan
 from penstock.engine.ledger.registration import Registration, positions_of
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError, DeclarationError, UnavailableError, UnknownOutcomeError
-from penstock.log.ddl import closest
-from penstock.log.document import load_document, store_document
-from penstock.log.files import File, disk_errors
-from penstock.log.names import NAME_PATTERN, NAME_RULE
+from penstock.names import NAME_PATTERN, NAME_RULE
+from penstock.storage.document import load_document, store_document
+from penstock.storage.files import File, disk_errors
+from penstock.suggest import closest
 
 LOCK_NAME = "lock"
 DOCUMENT_SUFFIX = ".json"
@@ -50,10 +50,10 @@ class Savepoints:
     4. Commit the epoch with what the savepoint's commit names. Readers see its views, and the next instance continues
        from there.
 
-    After a crash behind step 2, the next instance (`finish_restore`) or another restore does the rest.
+    After a crash that follows step 2, the next instance (`finish_restore`) or another restore does the rest.
 
-    The log keeps the delete markers that a savepoint has not read: they are registered before the savepoint is there,
-    and released after it is gone. What a crash leaves of that is mended by the next start (`settle_holds`) and drop.
+    The log keeps the delete markers that a savepoint has not read: they are registered before the savepoint exists, and
+    released after it is dropped. The next start (`settle_holds`) or drop repairs what a crash leaves.
     """
 
     def __init__(self, ledger: Ledger, registration: Registration) -> None:
@@ -72,26 +72,26 @@ class Savepoints:
         return load_savepoint(self._ledger, name)
 
     def _refuse_unknown(self, name: str) -> None:
-        known = self.names()
-        if name not in known:
-            there_are = f"there are {', '.join(known)}" if known else "this app has no savepoints yet"
+        names = self.names()
+        if name not in names:
+            listing = f"there are {', '.join(names)}" if names else "this app has no savepoints yet"
             raise DeclarationError(
                 f"savepoint '{name}': app '{self._ledger.app}' has none of this name",
-                hint=closest(name, known) or there_are,
+                hint=closest(name, names) or listing,
             )
 
     # -- making -------------------------------------------------------------------------------------------------------
 
     def create(self, name: str, *, created: int) -> Savepoint:
-        """Keep the app as it is now, while it runs or not. The savepoint is there when its document is."""
+        """Make a savepoint of the app as it is now, whether it runs or not. It exists once its document does."""
         if not NAME_PATTERN.fullmatch(name):
             raise DeclarationError(f"savepoint '{name}': this is not a name for a savepoint", hint=NAME_RULE)
-        with alone_with_savepoints(self._ledger):
+        with lock_savepoints(self._ledger):
             if name in self.names():
                 raise DeclarationError(
                     f"savepoint '{name}': it exists already", hint="choose another name, or drop the old one first"
                 )
-            # Garbage is not collected meanwhile, so that everything the last commit names is still there.
+            # Garbage is not collected meanwhile, so everything that the last commit names still exists.
             commit = self._register_last_commit(name)
             content = {"created": created, "commit": encode(commit)}
             try:
@@ -106,8 +106,10 @@ class Savepoints:
         return self.savepoint(name)
 
     def _register_last_commit(self, name: str) -> Commit:
-        """Have the log keep what the last commit has not read. The app, if it runs, may commit the next one meanwhile
-        and release that: then register the next one."""
+        """Have the log keep what the last commit has not read.
+
+        If the app runs, it may commit the next epoch meanwhile and release that. Then register the next one.
+        """
         while True:
             commit = self._ledger.last_commit()
             if commit is None:
@@ -118,7 +120,7 @@ class Savepoints:
 
     def settle_holds(self) -> None:
         """Register savepoints that are not, such as those of earlier versions, and release what no savepoint needs."""
-        with alone_with_savepoints(self._ledger):
+        with lock_savepoints(self._ledger):
             names = self.names()
             for name in names:
                 if not self._registration.has_savepoint(name):
@@ -129,8 +131,8 @@ class Savepoints:
     # -- restoring ----------------------------------------------------------------------------------------------------
 
     def restore(self, name: str, new_token: Callable[[], int], *, restored_at: int) -> Commit:
-        """Go back to a savepoint, in the steps above. `new_token` is called once, when nothing speaks against it."""
-        with alone_with_savepoints(self._ledger):
+        """Go back to a savepoint, in the steps above. `new_token` is called once, after all checks have passed."""
+        with lock_savepoints(self._ledger):
             savepoint = self.savepoint(name)
             self._refuse_damaged(savepoint)
             # 1. A running instance is refused from now on.
@@ -142,10 +144,10 @@ class Savepoints:
             return self._commit_restore(plan, savepoint, token, restored_at)
 
     def finish_restore(self, token: int, *, restored_at: int) -> Commit | None:
-        """Finish what a crash interrupted, if there is such a thing. For an instance that has taken over the ledger."""
+        """Finish a restore that a crash interrupted, if there is one. Call it after taking over the ledger."""
         if not isinstance(self._ledger.pending_plan(), RestorePlan):
             return None
-        with alone_with_savepoints(self._ledger):
+        with lock_savepoints(self._ledger):
             plan = self._ledger.pending_plan()
             if not isinstance(plan, RestorePlan):
                 return None
@@ -158,32 +160,32 @@ class Savepoints:
         commit = replace(
             savepoint.commit, epoch=plan.epoch, token=token, committed_at=restored_at, restored_from=savepoint.name
         )
-        # 4. Whoever follows the changes of views begins again.
+        # 4. Followers of views begin again.
         self._ledger.commit(commit, EpochChanges(plan.epoch, restored_at, reset=tuple(sorted(commit.views))))
         return commit
 
     def _refuse_damaged(self, savepoint: Savepoint) -> None:
-        """Look at every run before anything changes."""
+        """Check every run before anything changes."""
         for run in savepoint.commit.runs():
             self._refuse_unless_whole(savepoint, run)
 
     def _refuse_unless_whole(self, savepoint: Savepoint, run: RunFile) -> None:
-        path, found = self._ledger.directory / run.path, "the file is missing"
+        path, problem = self._ledger.directory / run.path, "the file is missing"
         if self._files.exists(path):
             with closing(self._files.open(path)) as file:
                 if (file.size(), _checksum(file)) == (run.bytes, run.crc):
                     return
-                found = f"{file.size()} bytes with another checksum, where {run.bytes} were written"
+                problem = f"{file.size()} bytes with another checksum, where {run.bytes} were written"
         raise DamagedError(
-            f"savepoint '{savepoint.name}': {path} is damaged, and nothing was restored; {found}",
+            f"savepoint '{savepoint.name}': {path} is damaged, and nothing was restored; {problem}",
             hint="restore the file from a copy, or use another savepoint: penstock savepoint list",
         )
 
     # -- dropping -----------------------------------------------------------------------------------------------------
 
     def drop(self, name: str) -> None:
-        """Forget a savepoint, also a damaged one. What only it needed goes with the next sweep."""
-        with alone_with_savepoints(self._ledger):
+        """Drop a savepoint, even a damaged one. The next sweep removes what only it needed."""
+        with lock_savepoints(self._ledger):
             if name not in self.names() and self._registration.has_savepoint(name):
                 self._registration.drop_savepoint(name)  # a crash has left it
                 return
@@ -202,8 +204,8 @@ class Savepoints:
 
 
 @contextmanager
-def alone_with_savepoints(ledger: Ledger, *, timeout: float = 30.0) -> Iterator[None]:
-    """Nobody else makes, restores or drops a savepoint, or removes garbage, in this block."""
+def lock_savepoints(ledger: Ledger, *, timeout: float = 30.0) -> Iterator[None]:
+    """Keep others from making, restoring or dropping savepoints, and from collecting garbage, in this block."""
     directory = ledger.directory / SAVEPOINTS_DIRECTORY
     with disk_errors(f"app '{ledger.app}'"), closing(ledger.files.lock(directory / LOCK_NAME)) as lock:
         lock.acquire(timeout=timeout)
@@ -223,14 +225,14 @@ def load_savepoint(ledger: Ledger, name: str) -> Savepoint:
             content = load_document(ledger.files, path, what="savepoint")
             return decode(Savepoint, {"name": name, **content})
         except DamagedError:
-            raise _damaged(path, name) from None
+            raise _damaged_error(path, name) from None
         except UnfitError as error:
-            raise _damaged(path, name, f"; {error}") from None
+            raise _damaged_error(path, name, f"; {error}") from None
 
 
-def _damaged(path: Path, name: str, found: str = "") -> DamagedError:
+def _damaged_error(path: Path, name: str, detail: str = "") -> DamagedError:
     return DamagedError(
-        f"{path}: savepoint '{name}' is damaged{found}",
+        f"{path}: savepoint '{name}' is damaged{detail}",
         hint=f"restore the file from a copy, or drop it: penstock savepoint drop {name}",
     )
 

@@ -1,1 +1,1 @@
-"""What stateful nodes do with one epoch's changes in one task: functions of the changes, the state and the time."""
+"""Stateful operators, as each task runs them: pure functions of changes, state and watermarks. No Spark here."""

@@ -1,7 +1,7 @@
-"""Events that look up rows of a table: the version that was valid at a moment, or the newest one.
+"""As-of joins: events look up the version of a table's row that was valid at some time, or the newest one.
 
-A version of a row holds from its moment until that of the next version of its key. Events are kept for a while, so that
-a version which becomes known late corrects what they found.
+A version is valid from its time until that of the next version of its key. Events are kept for a while, so that a
+version which arrives late corrects what they found.
 """
 
 from __future__ import annotations
@@ -13,160 +13,170 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import MOMENT, SECOND_HASH, PairOutcome, Times, events_of, hashes_of, on_time
-from penstock.engine.operators.join import PIECE_PAIRS, Changed, Seen, repeated, seen
-from penstock.engine.operators.members import by_group, groups, members
+from penstock.engine.operators.contract import (
+    MOMENT,
+    SECOND_HASH,
+    PairOutcome,
+    Watermarks,
+    drop_late,
+    events_of,
+    hashes_of,
+)
+from penstock.engine.operators.join import PIECE_PAIRS, AffectedRows, ChangedRows, affected_rows, repeat_rows
+from penstock.engine.operators.members import TimeIndex, argsort_by_group, member_groups, member_run
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, RIGHT, SIDE, SideRows
-from penstock.engine.operators.sorted_groups import find
 from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
-from penstock.engine.state.rows import Numbers, hashes, integers, mask, picked, stacked, taken
+from penstock.engine.state.rows import Numbers, concat_rows, filter_rows, hashes, integers, mask, take_rows
 from penstock.engine.state.run import Run
-from penstock.engine.state.search import NOWHERE, Mask, Positions, firsts, positions
+from penstock.engine.state.search import NOWHERE, Mask, Positions, firsts, lasts
 
-EVENT = "_event"  # when an event happened; its moment is that of the version it looks for
-AGE = "_age"  # of two versions with one moment, the newer one has the greater
+EVENT = "_event"  # when an event happened; its `_time` is the time for which it looks up a version
+AGE = "_age"  # of two versions of the same time, the newer one has the greater age
 _NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Events(SideRows):
-    """What is kept of events: all, until `keep` after they happened. With None for it, nothing."""
+    """The state of the events: it holds them until `keep` after they happened; nothing if `keep` is None."""
 
     keep: int | None
 
-    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+    def expiry(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
         return None if self.keep is None else integers(rows, EVENT) + (self.keep + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Versions(SideRows):
-    """What is kept of the table: its versions, until `keep` after the next one began. With None for it, all.
+    """The state of the table: it holds a version until `keep` after the next one began; forever if `keep` is None.
 
-    `keep` may be given only if no version is ever taken back, and events look for the time at which they happened. That
-    a row was deleted is forgotten after `keep` too: what is told then of the time before holds again.
+    `keep` is only allowed if versions are never retracted and events look up the time at which they happened. A
+    deletion is forgotten after `keep` too: a version of an earlier time that arrives later is then valid again.
     """
 
     keep: int | None
 
-    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
-        # Of some rows nothing is said: the newest version of a key lasts for ever, and there is one in any run.
+    def expiry(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+        # The newest version of a key never expires, and every run has one. So some of the rows tell nothing.
         if self.keep is None or not whole:
             return None
-        at = in_turn(rows)
-        turn = taken(rows.select([ORDER, SECOND_HASH, MOMENT, GONE]), at)
-        group, moments = groups(turn), integers(turn, MOMENT)
-        ends = np.full(len(at), _NEVER)
-        followed = np.append(group[1:] == group[:-1], False)[: len(at)]
-        ends[:-1][followed[:-1]] = moments[1:][followed[:-1]] + self.keep
-        # That a row is gone says nothing where there is no earlier version.
-        nothing = firsts(group) & mask(turn.column(GONE))
-        ends[nothing] = np.minimum(ends[nothing], moments[nothing] + self.keep)
-        expiry = np.empty(len(at), dtype=np.int64)
-        expiry[at] = ends
-        return expiry
+        at = argsort_versions(rows)
+        sorted_rows = take_rows(rows.select([ORDER, SECOND_HASH, MOMENT, GONE]), at)
+        group, moments = member_groups(sorted_rows), integers(sorted_rows, MOMENT)
+        expiries = np.full(len(at), _NEVER)
+        begins = firsts(group)
+        has_next = ~lasts(begins)
+        expiries[:-1][has_next[:-1]] = moments[1:][has_next[:-1]] + self.keep
+        # A deletion means nothing if there is no earlier version.
+        is_void = begins & mask(sorted_rows.column(GONE))
+        expiries[is_void] = np.minimum(expiries[is_void], moments[is_void] + self.keep)
+        result = np.empty(len(at), dtype=np.int64)
+        result[at] = expiries
+        return result
 
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """With "left", events that find nothing are given too."""
+    """With "left", events that find no version are emitted too."""
 
     left: Events
     right: Versions
     how: Literal["inner", "left"]
 
-    def step(self, changes: pa.RecordBatch, left: Arrangement, right: Arrangement, times: Times) -> PairOutcome:
+    def step(
+        self, changes: pa.RecordBatch, left: Arrangement, right: Arrangement, watermarks: Watermarks
+    ) -> PairOutcome:
         of_right = mask(changes.column(SIDE))
-        theirs = self.right.columns.rows(changes, of_right)
-        versions = members(theirs, hashes_of(theirs)[0])
-        ours, counts = self._in_time(self.left.columns.rows(changes, ~of_right), times)
-        events = members(ours, hashes_of(ours)[0])
-        history = _History(seen(right, versions, [events.order, versions.order]))
-        output = self._output(self._seen(left, events, versions, times), history)
-        return PairOutcome(output, self._kept(events), versions, counts, {"events": int(events_of(theirs).sum())})
+        version_rows = self.right.columns.rows(changes, of_right)
+        versions = member_run(version_rows, hashes_of(version_rows)[0])
+        event_rows, counts = self._drop_late(self.left.columns.rows(changes, ~of_right), watermarks)
+        events = member_run(event_rows, hashes_of(event_rows)[0])
+        history = _History(affected_rows(right, versions, [events.order, versions.order]))
+        output = self._output(self._affected_events(left, events, versions, watermarks), history)
+        return PairOutcome(
+            output, self._events_to_keep(events), versions, counts, {"events": int(events_of(version_rows).sum())}
+        )
 
-    def _seen(self, left: Arrangement, events: Run, versions: Run, times: Times) -> Seen:
-        """The events that the epoch brings, and those of the keys it changes that are not too old to be corrected."""
-        found = seen(left, events, [versions.order])
+    def _affected_events(self, left: Arrangement, events: Run, versions: Run, watermarks: Watermarks) -> AffectedRows:
+        """The events of this epoch, and those of the keys it changes that are not too old to be corrected."""
+        events_seen = affected_rows(left, events, [versions.order])
         if self.left.keep is None:
-            return found
-        young = integers(found.others.batch, EVENT) + self.left.keep >= times.before
-        return Seen(found.changed, Run(picked(found.others.batch, young)))
+            return events_seen
+        young = integers(events_seen.unchanged.batch, EVENT) + self.left.keep >= watermarks.before
+        return AffectedRows(events_seen.changed, Run(filter_rows(events_seen.unchanged.batch, young)))
 
-    def _in_time(self, rows: pa.RecordBatch, times: Times) -> tuple[pa.RecordBatch, dict[str, int]]:
+    def _drop_late(self, rows: pa.RecordBatch, watermarks: Watermarks) -> tuple[pa.RecordBatch, dict[str, int]]:
         late = np.zeros(rows.num_rows, dtype=np.bool_)
         if self.left.keep is not None:
-            late = integers(rows, EVENT) + self.left.keep < times.before
-        return on_time(rows, late)
+            late = integers(rows, EVENT) + self.left.keep < watermarks.before
+        return drop_late(rows, late)
 
-    def _kept(self, events: Run) -> Run:
-        """The events that may find something else later on."""
+    def _events_to_keep(self, events: Run) -> Run:
+        """The events that may find another version later."""
         if self.left.keep is None:
             return Run(events.batch.slice(0, 0))
-        return Run(picked(events.batch, integers(events.batch, SECOND_HASH) != NO_LEFT_KEY))
+        return Run(filter_rows(events.batch, integers(events.batch, SECOND_HASH) != NO_LEFT_KEY))
 
-    def _output(self, events: Seen, history: _History) -> Iterator[pa.RecordBatch]:
-        unchanged = integers(events.others.batch, COUNT)
-        for some in (events.changed, Changed(events.others, unchanged, unchanged)):
-            was, is_ = history.found(some.rows)
-            same = was == is_
-            differs = np.flatnonzero(~same)
+    def _output(self, events: AffectedRows, history: _History) -> Iterator[pa.RecordBatch]:
+        unchanged = integers(events.unchanged.batch, COUNT)
+        for part in (events.changed, ChangedRows(events.unchanged, unchanged, unchanged)):
+            version_before, version_after = history.find(part.rows)
+            is_same = version_before == version_after
+            changed_at = np.flatnonzero(~is_same)
             for at, version, weights in (
-                (np.flatnonzero(same), is_, some.after - some.before),
-                (differs, was, -some.before),
-                (differs, is_, some.after),
+                (np.flatnonzero(is_same), version_after, part.after - part.before),
+                (changed_at, version_before, -part.before),
+                (changed_at, version_after, part.after),
             ):
-                yield from self._answers(some.rows, at[weights[at] != 0], (history, version), weights)
+                yield from self._answers(part.rows, at[weights[at] != 0], (history, version), weights)
 
     def _answers(
-        self, events: Run, at: Positions, found: tuple[_History, Positions], weights: Numbers
+        self, events: Run, at: Positions, version_found: tuple[_History, Positions], weights: Numbers
     ) -> Iterator[pa.RecordBatch]:
-        history, version = found
-        ours, theirs = self.left.columns.own(LEFT), self.right.columns.own(RIGHT)
+        history, version = version_found
+        left_names, right_names = self.left.columns.user_columns(LEFT), self.right.columns.user_columns(RIGHT)
         if self.how == "inner":
             at = at[version[at] != NOWHERE]
         for start in range(0, len(at), PIECE_PAIRS):
-            some = at[start : start + PIECE_PAIRS]
-            rows = taken(events.batch.select(ours), some)
-            yield repeated([rows, history.rows(version[some], theirs)], weights[some])
+            piece = at[start : start + PIECE_PAIRS]
+            rows = take_rows(events.batch.select(left_names), piece)
+            yield repeat_rows([rows, history.rows(version[piece], right_names)], weights[piece])
 
 
 class _History:
-    """The versions that an epoch needs, in turn, as they were before it and are after it."""
+    """The versions that an epoch needs, from oldest to newest by key, as they were before it and are after it."""
 
-    def __init__(self, versions: Seen) -> None:
-        changed, others = versions.changed, versions.others.batch
-        whole = stacked([changed.rows.batch, others], others.schema)
-        at = in_turn(whole)
-        there = np.ones(others.num_rows, dtype=np.bool_)
-        self._batch = taken(whole, at)
+    def __init__(self, versions: AffectedRows) -> None:
+        changed_rows, unchanged = versions.changed, versions.unchanged.batch
+        rows = concat_rows([changed_rows.rows.batch, unchanged], unchanged.schema)
+        at = argsort_versions(rows)
+        present = np.ones(unchanged.num_rows, dtype=np.bool_)
+        self._batch = take_rows(rows, at)
         self._gone = mask(self._batch.column(GONE))
-        self._was = self._last(np.concatenate([changed.before > 0, there])[at])
-        self._is = self._last(np.concatenate([changed.after > 0, there])[at])
+        self._last_before = self._last_present(np.concatenate([changed_rows.before > 0, present])[at])
+        self._last_after = self._last_present(np.concatenate([changed_rows.after > 0, present])[at])
         order, second = hashes(self._batch, ORDER), hashes(self._batch, SECOND_HASH)
-        self._starts = np.flatnonzero(firsts(order, second))
-        self._order, self._second = order[self._starts], second[self._starts]
-        self._group, self._moments = groups(self._batch), integers(self._batch, MOMENT)
+        self._index = TimeIndex(order, second, integers(self._batch, MOMENT))
 
-    def _last(self, there: Mask) -> Positions:
-        """For each version the last one up to it that was there, of whatever key."""
-        last: Positions = np.maximum.accumulate(np.where(there, np.arange(len(there)), NOWHERE))
+    def _last_present(self, present: Mask) -> Positions:
+        """For each version the last one up to it that is present, of any key."""
+        last: Positions = np.maximum.accumulate(np.where(present, np.arange(len(present)), NOWHERE))
         return last
 
-    def found(self, events: Run) -> tuple[Positions, Positions]:
-        """Where events find their versions, before the epoch and after it; NOWHERE where there is none."""
-        group = positions(self._order, self._second, events.order, hashes(events.batch, SECOND_HASH))
-        behind = find(self._group, self._moments, group, integers(events.batch, MOMENT), "right")
-        start = np.append(self._starts, len(self._group))[group]
-        known = (group != NOWHERE) & (behind > start)
-        return self._valid(self._was, behind, start, known), self._valid(self._is, behind, start, known)
+    def find(self, events: Run) -> tuple[Positions, Positions]:
+        """The positions of the versions that events find, before the epoch and after it; NOWHERE if there is none."""
+        group = self._index.groups_of(events)
+        start, end = self._index.starts_of(group), self._index.find(group, integers(events.batch, MOMENT), "right")
+        has_candidate = (group != NOWHERE) & (end > start)
+        before = self._valid_versions(self._last_before, start, end, has_candidate)
+        return before, self._valid_versions(self._last_after, start, end, has_candidate)
 
-    def _valid(self, last: Positions, behind: Positions, start: Positions, known: Mask) -> Positions:
-        version = np.full(len(behind), NOWHERE, dtype=np.int64)
-        version[known] = last[behind[known] - 1]
+    def _valid_versions(self, last: Positions, start: Positions, end: Positions, has_candidate: Mask) -> Positions:
+        version = np.full(len(end), NOWHERE, dtype=np.int64)
+        version[has_candidate] = last[end[has_candidate] - 1]
         version[version < start] = NOWHERE
-        some = version != NOWHERE
-        version[some] = np.where(self._gone[version[some]], NOWHERE, version[some])
+        is_found = version != NOWHERE
+        version[is_found] = np.where(self._gone[version[is_found]], NOWHERE, version[is_found])
         return version
 
     def rows(self, at: Positions, names: list[str]) -> pa.RecordBatch:
@@ -174,6 +184,6 @@ class _History:
         return self._batch.select(names).take(pa.array(at, pa.int64(), mask=at == NOWHERE))
 
 
-def in_turn(versions: pa.RecordBatch) -> Positions:
-    """How to sort versions by key, and those of one key from the oldest to the newest."""
-    return by_group(versions, *(integers(versions, name) for name in (MOMENT, AGE, ID)))
+def argsort_versions(versions: pa.RecordBatch) -> Positions:
+    """The permutation that sorts versions by key, and those of the same key from oldest to newest."""
+    return argsort_by_group(versions, *(integers(versions, name) for name in (MOMENT, AGE, ID)))

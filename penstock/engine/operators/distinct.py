@@ -1,7 +1,7 @@
-"""The first row of those that agree in some columns: of all of them, or of each burst.
+"""The first of the rows that agree in some columns: of all of them, or of each burst.
 
-Rows are ordered by event time and then by their place in the log. A row counts if none of its key came less than
-`within` before it. So a late row can take the place of one that was first before.
+Rows are ordered by event time, then by their offset in the log. A row is a first one if no row of its key is less than
+`within` before it. So a late row can replace one that was first until now.
 """
 
 from __future__ import annotations
@@ -11,64 +11,68 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import DEADLINE, MOMENT, Outcome, Times, hashes_of, on_time, weighted
-from penstock.engine.operators.members import MEMBERS, OWN, by_group, groups, members, members_schema, missing
-from penstock.engine.state.arrangement import Adding, Arrangement
+from penstock.engine.operators.contract import DEADLINE, MOMENT, Outcome, Watermarks, as_changes, drop_late, hashes_of
+from penstock.engine.operators.members import (
+    MEMBERS,
+    STATE_COLUMNS,
+    MemberState,
+    argsort_by_group,
+    member_groups,
+    member_run,
+    missing_from,
+)
+from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT, ID
-from penstock.engine.state.rows import Numbers, hashes, integers, picked, stacked, taken, with_columns
+from penstock.engine.state.rows import Numbers, concat_rows, filter_rows, hashes, integers, take_rows, with_columns
 from penstock.engine.state.run import Run, sorted_run
-from penstock.engine.state.search import distinct, firsts
+from penstock.engine.state.search import firsts, unique
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
-    """`within` and `keep_after` in microseconds; `within` is None for ever.
+class Distinct(MemberState):
+    """`within` and `keep_after` are in microseconds. Without `within` a key has one first row, forever.
 
-    `keep_after` is the longest time after which an event can still come that is not too late.
-
-    `place` names the columns that order rows of one time. With `grows` no row is ever taken away, and without `within`
-    only the first row of each key is kept.
+    `keep_after` is how long after its time an event can come at most without being late. `tie_breakers` are the columns
+    that order rows of the same time. With `grows` rows are never retracted; then, without `within`, the state holds
+    only the first row of each key.
     """
 
     state: str
     within: int | None
     keep_after: int
-    place: tuple[str, ...]
+    tie_breakers: tuple[str, ...]
     grows: bool
 
-    @property
-    def kind(self) -> Adding:
-        return MEMBERS
-
-    def schema(self, changes: pa.Schema) -> pa.Schema:
-        return members_schema(changes)
-
-    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
+    def expiry(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
         return None if self.within is None else integers(rows, MOMENT) + self.within + self.keep_after
 
-    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        late = integers(changes, DEADLINE) <= times.before
-        changes, counts = on_time(changes, late)
-        part = members(changes, hashes_of(changes)[0])
-        before = arrangement.of_orders(distinct(part.order))
-        old, new = self._firsts(before), self._firsts(MEMBERS.merged(before, part))
-        gone, come = picked(old, missing(old, new)), picked(new, missing(new, old))
-        counts["duplicates"] = counts["events"] - counts.get("late", 0) - come.num_rows + gone.num_rows
-        run = self._only_firsts(gone, come) if self.grows and self.within is None else part
-        return Outcome([weighted(gone, -1, *OWN), weighted(come, 1, *OWN)], run, counts)
+    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, watermarks: Watermarks) -> Outcome:
+        late = integers(changes, DEADLINE) <= watermarks.before
+        changes, counts = drop_late(changes, late)
+        part = member_run(changes, hashes_of(changes)[0])
+        before = arrangement.rows_of_orders(unique(part.order))
+        old, new = self._first_rows(before), self._first_rows(MEMBERS.merge(before, part))
+        replaced_rows, new_rows = filter_rows(old, missing_from(old, new)), filter_rows(new, missing_from(new, old))
+        counts["duplicates"] = counts["events"] - counts.get("late", 0) - new_rows.num_rows + replaced_rows.num_rows
+        run = self._difference_of_firsts(replaced_rows, new_rows) if self.grows and self.within is None else part
+        return Outcome(
+            [as_changes(replaced_rows, -1, *STATE_COLUMNS), as_changes(new_rows, 1, *STATE_COLUMNS)], run, counts
+        )
 
-    def _firsts(self, run: Run) -> pa.RecordBatch:
-        there = picked(run.batch, integers(run.batch, COUNT) > 0)
-        place = [integers(there, name) for name in self.place]
-        rows = taken(there, by_group(there, integers(there, MOMENT), *place, hashes(there, ID)))
-        begins = firsts(groups(rows))
+    def _first_rows(self, run: Run) -> pa.RecordBatch:
+        present = filter_rows(run.batch, integers(run.batch, COUNT) > 0)
+        tie_breakers = [integers(present, name) for name in self.tie_breakers]
+        rows = take_rows(
+            present, argsort_by_group(present, integers(present, MOMENT), *tie_breakers, hashes(present, ID))
+        )
+        begins = firsts(member_groups(rows))
         if self.within is not None:
             moment = integers(rows, MOMENT)
             begins[1:] |= moment[1:] - moment[:-1] >= self.within
-        return picked(rows, begins)
+        return filter_rows(rows, begins)
 
-    def _only_firsts(self, gone: pa.RecordBatch, come: pa.RecordBatch) -> Run:
-        """What makes the state hold the first rows and no others."""
-        added = with_columns(come, {COUNT: np.ones(come.num_rows, dtype=np.int64)})
-        taken_away = with_columns(gone, {COUNT: -integers(gone, COUNT)})
-        return sorted_run(stacked([added, taken_away], come.schema))
+    def _difference_of_firsts(self, replaced_rows: pa.RecordBatch, new_rows: pa.RecordBatch) -> Run:
+        """The run that makes the state hold the first rows and no others."""
+        added_rows = with_columns(new_rows, {COUNT: np.ones(new_rows.num_rows, dtype=np.int64)})
+        removed_rows = with_columns(replaced_rows, {COUNT: -integers(replaced_rows, COUNT)})
+        return sorted_run(concat_rows([added_rows, removed_rows], new_rows.schema))

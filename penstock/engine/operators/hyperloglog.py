@@ -1,58 +1,45 @@
-"""The registers of groups, each with the greatest rank it was shown: what `approx_count_distinct` stands on.
+"""`approx_count_distinct` by HyperLogLog: the registers of each group, each with its greatest rank so far.
 
-The input has one row per group and register that the epoch touched. A row goes out when a rank has risen, with what
-that changes in the two sums that the estimate is made of. Only such ranks are stored, so that a group that has seen
-many values costs next to nothing.
+The input has one row per group and register that the epoch touches. A row is emitted when a rank rises, with the
+difference that makes to the two sums of which the estimate is made. Only risen ranks are stored, so a group that has
+seen many values costs next to nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.contract import Outcome, Times, hashes_of, keyed
-from penstock.engine.operators.windows import END, WindowOrder, group_order, late_windows, window_expiry
-from penstock.engine.state.arrangement import Adding, Arrangement
-from penstock.engine.state.columns import COUNT, ID, ORDER
-from penstock.engine.state.rows import Numbers, integers, picked, with_columns
-from penstock.engine.state.run import Run, sorted_run
+from penstock.engine.operators.contract import Outcome, Watermarks
+from penstock.engine.operators.group_values import GroupValues
+from penstock.engine.state.arrangement import Arrangement
+from penstock.engine.state.columns import COUNT
+from penstock.engine.state.combine import Rule
+from penstock.engine.state.rows import filter_rows, integers, with_columns
+from penstock.engine.state.run import Run
 
 RANK = "_rank"
-SAID = "_said"  # by how much the sum of 2**-rank changes
-USED = "_used"  # by how much the number of registers changes that have a rank
+RANK_SUM = "_said"  # by how much the sum of 2**-rank changes
+USED_REGISTERS = "_used"  # by how much the number of registers with a rank changes
 
 
 @dataclass(frozen=True, slots=True)
-class HyperLogLog:
-    """`window` is that of the groups, None for groups that last for ever."""
+class HyperLogLog(GroupValues):
+    """The state holds the greatest rank of each register."""
 
-    state: str
-    window: WindowOrder | None = None
+    rules: ClassVar[dict[str, Rule]] = {COUNT: "sum", RANK: "max"}
 
-    @property
-    def kind(self) -> Adding:
-        return Adding({COUNT: "sum", RANK: "max"})
-
-    def schema(self, changes: pa.Schema) -> pa.Schema:
-        columns = [COUNT, RANK, *([END] if self.window else []), ORDER, ID]
-        return pa.schema([(name, pa.int64()) for name in columns])
-
-    def expires(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
-        return window_expiry(self.window, rows)
-
-    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, times: Times) -> Outcome:
-        changes = picked(changes, ~late_windows(self.window, changes, times.before))
-        _, second = hashes_of(changes)
-        touched = sorted_run(keyed(changes, group_order(self.window, changes), second))
-        old, there = arrangement.look_up(touched.order, touched.id)
-        before = np.zeros(touched.rows, dtype=np.int64)
-        before[there] = integers(old, RANK)
-        after = integers(touched.batch, RANK)
-        # Powers of two: their sums are exact, in whatever order they are added.
-        said = np.exp2(-after.astype(np.float64)) - np.where(there, np.exp2(-before.astype(np.float64)), 0.0)
-        changed = with_columns(touched.batch, {SAID: said, USED: (~there).astype(np.int64)})
+    def step(self, changes: pa.RecordBatch, arrangement: Arrangement, watermarks: Watermarks) -> Outcome:
+        registers, before, has_old = self.look_up(changes, arrangement, watermarks, RANK)
+        after = integers(registers.batch, RANK)
+        # Sums of powers of two are exact, in any order.
+        rank_sum = np.exp2(-after.astype(np.float64)) - np.where(has_old, np.exp2(-before.astype(np.float64)), 0.0)
+        changed_registers = with_columns(
+            registers.batch, {RANK_SUM: rank_sum, USED_REGISTERS: (~has_old).astype(np.int64)}
+        )
         rises = after > before
-        run = picked(touched.batch.select(self.schema(changes.schema).names), rises)
-        return Outcome([picked(changed, rises)], Run(run))
+        run = filter_rows(registers.batch.select(self.schema(changes.schema).names), rises)
+        return Outcome([filter_rows(changed_registers, rises)], Run(run))

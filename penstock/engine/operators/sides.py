@@ -1,4 +1,7 @@
-"""The two sides of a join in one batch of changes; a column may hold one thing of left rows, another of right ones."""
+"""The two sides of a join in one batch of changes.
+
+A column of the batch is a *slot*: it may hold one column of the left rows and another of the right ones.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +15,48 @@ from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HA
 from penstock.engine.operators.members import MEMBERS, members_schema
 from penstock.engine.state.arrangement import Adding
 from penstock.engine.state.columns import COUNT
-from penstock.engine.state.rows import picked, with_columns
+from penstock.engine.state.rows import filter_rows, with_columns
 from penstock.engine.state.search import Mask
 
 SIDE = "_side"  # whether a row is of the right side
-LEFT, RIGHT = "_left", "_right"  # how the columns of the user begin
-# In place of the second hash of a key that is null, and so never has a partner; its first hash is that of the row.
+LEFT, RIGHT = "_left", "_right"  # prefixes of the user's columns
+# The second hash of a key with a null, which never has a partner. Its first hash is that of the whole row.
 NO_LEFT_KEY, NO_RIGHT_KEY = -1, -2
 
 _HASHES = {name: name for name in (HASH, SECOND_HASH, ROW_HASH)}
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of one side, by the name of the column of changes that holds each of them.
+class SideColumns:
+    """The columns of one side, and for each of them the slot that holds it.
 
-    Changes without a count of their own are added once.
+    Changes without a count are added once.
     """
 
-    places: Mapping[str, str]
+    slots: Mapping[str, str]
 
-    def own(self, prefix: str) -> list[str]:
-        """The columns of the user."""
-        return [name for name in self.places if name.startswith(prefix)]
+    def user_columns(self, prefix: str) -> list[str]:
+        """The user's columns."""
+        return [name for name in self.slots if name.startswith(prefix)]
 
-    def rows(self, changes: pa.RecordBatch, chosen: Mask) -> pa.RecordBatch:
+    def rows(self, changes: pa.RecordBatch, of_side: Mask) -> pa.RecordBatch:
         """The changes of this side."""
-        places = {**self.places, **_HASHES, **{name: name for name in (COUNT, EVENTS) if name in changes.schema.names}}
-        some = picked(changes.select(list(places.values())), chosen).rename_columns(list(places))
-        return some if COUNT in places else with_columns(some, {COUNT: np.ones(some.num_rows, dtype=np.int64)})
+        slots = {**self.slots, **_HASHES, **{name: name for name in (COUNT, EVENTS) if name in changes.schema.names}}
+        rows = filter_rows(changes.select(list(slots.values())), of_side).rename_columns(list(slots))
+        return rows if COUNT in slots else with_columns(rows, {COUNT: np.ones(rows.num_rows, dtype=np.int64)})
 
     def schema(self, changes: pa.Schema) -> pa.Schema:
-        """What is kept of them, given the schema of changes."""
-        fields = {name: changes.field(place).type for name, place in {**self.places, **_HASHES}.items()}
+        """The schema of the side's state, given that of the changes."""
+        fields = {name: changes.field(slot).type for name, slot in {**self.slots, **_HASHES}.items()}
         return members_schema(pa.schema([*fields.items(), (COUNT, pa.int64())]))
 
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """A state that holds the rows of one side; when they go says each kind of join."""
+    """A state that holds the rows of one side. Each kind of join decides when they expire."""
 
     state: str
-    columns: Columns
+    columns: SideColumns
 
     @property
     def kind(self) -> Adding:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.contracts import Log, Topic, TopicSettings
 from penstock.engine.plan.next_cut import Input
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
-from penstock.log import Log, TopicSettings
-from penstock.log.ddl import to_ddl
-from penstock.log.schema import parse_schema
-from penstock.log.topic import Topic
+from penstock.schema.arrow import parse_schema
+from penstock.schema.ddl import to_ddl
 
 _NONE: frozenset[str] = frozenset()
 
@@ -25,7 +24,7 @@ def check_inputs(log: Log, plan: flow.Plan) -> None:
 
 def open_inputs(log: Log, plan: flow.Plan) -> dict[str, Input]:
     tables = _looked_up(plan)
-    return {node.name: Input(node, _opened(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
+    return {node.name: Input(node, _open_or_create(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
 
 
 def _looked_up(plan: flow.Plan) -> dict[str, frozenset[str]]:
@@ -38,29 +37,31 @@ def _looked_up(plan: flow.Plan) -> dict[str, frozenset[str]]:
         if isinstance(join, flow.AsOfJoin):
             for name in _names(join.left):
                 found[name] = found.get(name, _NONE) | _names(join.right)
-    return {name: frozenset(one for one in tables if not _waits(one, name, found)) for name, tables in found.items()}
+    return {
+        name: frozenset(table for table in tables if not _waits(table, name, found)) for name, tables in found.items()
+    }
 
 
 def _waits(name: str, for_: str, found: dict[str, frozenset[str]]) -> bool:
-    """Whether a topic would wait for another one, or for one that does; every topic waits for itself."""
+    """Whether a topic would wait for another, directly or through others; every topic waits for itself."""
     reached, ahead = set[str](), [name]
     while ahead:
-        one = ahead.pop()
-        if one not in reached:
-            reached.add(one)
-            ahead.extend(found.get(one, _NONE))
+        topic = ahead.pop()
+        if topic not in reached:
+            reached.add(topic)
+            ahead.extend(found.get(topic, _NONE))
     return for_ in reached
 
 
 def _names(node: flow.Node) -> frozenset[str]:
-    return frozenset(one.name for one in flow.upstream(node) if isinstance(one, flow.Topic | flow.Changelog))
+    return frozenset(source.name for source in flow.upstream(node) if isinstance(source, flow.Topic | flow.Changelog))
 
 
 def _sources(plan: flow.Plan) -> list[flow.Source]:
     return [node for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)]
 
 
-def _opened(log: Log, node: flow.Source) -> Topic:
+def _open_or_create(log: Log, node: flow.Source) -> Topic:
     if node.name in log.topics():
         topic = log.topic(node.name)
         _check(topic, node)
@@ -88,6 +89,6 @@ def _shown(field: pa.Field[pa.DataType]) -> str:
 def _other(node: flow.Source, what: str, stored: str, declared: str) -> DeclarationError:
     verb = "are" if what == "columns" else "is"
     return DeclarationError(
-        f"{node.place}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
+        f"{node.location}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
         hint="declare the topic as it is, or change it: penstock topic evolve",
     )

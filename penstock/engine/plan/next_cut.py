@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.contracts import KeepsPromises, Log, Topic
 from penstock.engine.plan.admission import Backlog, admit_all, backlogs
 from penstock.engine.plan.cut import Cut, Ends, SourceCut
 from penstock.engine.plan.observe import observe
@@ -12,9 +13,6 @@ from penstock.engine.plan.watermark import SourceTime, advance
 from penstock.errors import RangeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
-from penstock.log import Log
-from penstock.log.promises import effective
-from penstock.log.topic import Topic
 from penstock.units import NO_TIME
 
 Times = Mapping[str, int]
@@ -38,7 +36,7 @@ class Input:
 
 
 def together(sources: Iterable[str]) -> str:
-    """A name for topics whose watermark is that of the one furthest behind."""
+    """A name for topics whose watermark is the lowest of them."""
     return ",".join(sorted(sources))
 
 
@@ -54,14 +52,14 @@ def latest(times: Times, groups: Iterable[tuple[str, ...]]) -> int:
 
 def first_cut(inputs: Mapping[str, Input], now: int) -> Cut:
     """The cut before the first epoch: nothing is read yet."""
-    sources = {name: _untouched(one) for name, one in inputs.items()}
+    sources = {name: _unread_source(input_) for name, input_ in inputs.items()}
     return Cut(0, now, sources)
 
 
-def _untouched(one: Input) -> SourceCut:
-    starts = one.topic.starts()
-    time = SourceTime() if one.timing else None
-    return SourceCut(one.topic.name, one.topic.description.id, starts, starts, time)
+def _unread_source(input_: Input) -> SourceCut:
+    starts = input_.topic.starts()
+    time = SourceTime() if input_.timing else None
+    return SourceCut(input_.topic.name, input_.topic.id, starts, starts, time)
 
 
 def next_cut(
@@ -79,30 +77,31 @@ def next_cut(
     rows it has the same time.
     """
     bounds = until or {}
-    for name, one in inputs.items():
-        _refuse_what_is_gone(one, before.sources[name])
-    found = backlogs({name: (one.topic, before.sources[name].ends) for name, one in inputs.items()})
+    for name, input_ in inputs.items():
+        _refuse_expired_rows(input_, before.sources[name])
+    found = backlogs(log, {name: (input_.topic, before.sources[name].ends) for name, input_ in inputs.items()})
     found = {
-        name: Backlog(one.topic, one.starts, bounds[name].ends) if name in bounds else one
-        for name, one in found.items()
+        name: replace(backlog, ends=bounds[name].ends) if name in bounds else backlog for name, backlog in found.items()
     }
-    ends = _admitted(inputs, found, settings)
+    ends = _admit_inputs(inputs, found, settings)
     reached = frozenset(name for name in inputs if _is_whole(found[name], ends[name]))
     sources = {}
-    for name, one in inputs.items():
+    for name, input_ in inputs.items():
         caught_up = name in reached and name not in bounds
-        cut = _source_cut(log, one, before.sources[name], ends[name], now=now, caught_up=caught_up)
-        sources[name] = _bounded(cut, bounds[name], reached=name in reached) if name in bounds else cut
+        cut = _source_cut(log, input_, before.sources[name], ends[name], now=now, caught_up=caught_up)
+        sources[name] = _limit_to_bound(cut, bounds[name], reached=name in reached) if name in bounds else cut
     return Cut(before.epoch + 1, now, sources), reached
 
 
-def _admitted(inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings) -> Mapping[str, Ends]:
+def _admit_inputs(
+    inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings
+) -> Mapping[str, Ends]:
     ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
     held = {
         name: replace(found[name], ends=found[name].starts)
-        for name, one in inputs.items()
-        if _is_unread(one.topic, found[name])
-        and not all(_is_whole(found[each], ends[each]) for each in one.waits_for & found.keys())
+        for name, input_ in inputs.items()
+        if _is_unread(input_.topic, found[name])
+        and not all(_is_whole(found[each], ends[each]) for each in input_.waits_for & found.keys())
     }
     return admit_all({**found, **held}, max_rows=settings.max_rows, max_bytes=settings.max_bytes) if held else ends
 
@@ -116,19 +115,19 @@ def _is_unread(topic: Topic, backlog: Backlog) -> bool:
     return all(backlog.starts.get(number, start) <= start for number, start in topic.starts().items())
 
 
-def _refuse_what_is_gone(one: Input, before: SourceCut) -> None:
-    for number, start in one.topic.starts().items():
+def _refuse_expired_rows(input_: Input, before: SourceCut) -> None:
+    for number, start in input_.topic.starts().items():
         read = before.ends.get(number, start)
         if start > read:
             raise RangeError(
-                f"topic '{one.topic.name}', partition {number}: the rows from offset {read} up to {start} were removed "
-                f"before the app had read them",
+                f"topic '{input_.topic.name}', partition {number}: the rows from offset {read} up to {start} were "
+                "removed before the app had read them",
                 hint="keep rows for longer: penstock topic retain; to begin with what is left, start the app under "
                 "another name",
             )
 
 
-def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
+def _limit_to_bound(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
     if bound.time is None or (cut.time is None and not reached):
         return cut
     if reached or cut.time is None:
@@ -136,20 +135,22 @@ def _bounded(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:
     return replace(cut, time=replace(cut.time, watermark=min(cut.time.watermark, bound.time.watermark)))
 
 
-def _source_cut(log: Log, one: Input, before: SourceCut, ends: Ends, *, now: int, caught_up: bool) -> SourceCut:
+def _source_cut(log: Log, input_: Input, before: SourceCut, ends: Ends, *, now: int, caught_up: bool) -> SourceCut:
     time = None
-    if one.timing is not None:
-        seen = observe(one.topic, before.ends, ends, one.timing)
-        promises = effective(log.promises(one.topic), ends)
+    if input_.timing is not None:
+        seen = observe(input_.topic, before.ends, ends, input_.timing)
+        promises = log.promised_times(input_.topic.name, ends) if isinstance(log, KeepsPromises) else {}
         time = advance(
-            before.time or SourceTime(), seen.producers, promises, timing=one.timing, now=now, caught_up=caught_up
+            before.time or SourceTime(), seen.producers, promises, timing=input_.timing, now=now, caught_up=caught_up
         )
     return SourceCut(before.topic, before.topic_id, before.ends, ends, time)
 
 
 def rows_in(cut: Cut) -> int:
     """About how many rows a cut reads: offsets that a rewrite has emptied count as well."""
-    return sum(one.ends[number] - one.starts[number] for one in cut.sources.values() for number in one.starts)
+    return sum(
+        source.ends[number] - source.starts[number] for source in cut.sources.values() for number in source.starts
+    )
 
 
 def times_after(groups: Iterable[tuple[str, ...]], before: Times, cut: Cut, reached: frozenset[str]) -> Times:

@@ -1,7 +1,8 @@
 """What one epoch will read of a topic, as far as time goes: how many rows, whose, how late, and which are ahead.
 
-Frames' headers tell that without a row being read. Only where a header cannot tell - a frame that is cut in two, one
-that holds an event from too far ahead, an event time that is corrected - the columns with times are read.
+Summaries of rows tell that without a row being read, where the topic has such. Only where a summary cannot tell - of
+rows that are cut in two, of an event from too far ahead, of event times that are corrected - the columns with times are
+read.
 
 What carries no credible time says nothing about time: neither how far its producer has come nor that it is alive. So a
 producer whose clock has gone wrong is soon left out, instead of holding all others where its clock was last right.
@@ -16,12 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.contracts import Batch, Summaries, SummarisesRows, Topic
 from penstock.engine.plan.watermark import Seen
 from penstock.errors import DeclarationError
 from penstock.flow.plan import Timing
-from penstock.log.headers import Headers
-from penstock.log.reader import Batch
-from penstock.log.topic import Topic
 from penstock.units import NO_TIME
 
 Times = npt.NDArray[np.int64]
@@ -63,11 +62,16 @@ class Observed:
 def observe(topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int], timing: Timing) -> Observed:
     """Look at the rows from `starts` up to `ends` (exclusive), by partition."""
     tally = _Tally()
-    by_headers = timing.sent is None and timing.column == topic.settings.time
+    summarised = timing.sent is None and timing.column == topic.settings.time
     for number in sorted(starts):
         start, end = starts[number], ends.get(number, starts[number])
-        if start < end:
-            (_add_frames if by_headers else _add_rows)(tally, topic, number, (start, end), timing)
+        if start >= end:
+            continue
+        if summarised and isinstance(topic, SummarisesRows):
+            for unclear in _add_summaries(tally, topic.summaries(number, start, end), (start, end), timing):
+                _add_rows(tally, topic, number, unclear, timing)
+        else:
+            _add_rows(tally, topic, number, (start, end), timing)
     return Observed(tally.rows, dict(sorted(tally.producers.items())), tuple(tally.ahead))
 
 
@@ -92,7 +96,7 @@ def _event_times(rows: pa.RecordBatch, append_time: int | Times, timing: Timing)
         return EventTimes(occurred, valid)
     sent, was_sent = _microseconds(rows, timing.sent)
     received, was_received = (append_time, True) if timing.received is None else _microseconds(rows, timing.received)
-    corrected: Times = _bounded(occurred) + (_bounded(received) - _bounded(sent))
+    corrected: Times = _clip_times(occurred) + (_clip_times(received) - _clip_times(sent))
     return EventTimes(corrected, valid & was_sent & was_received)
 
 
@@ -107,7 +111,7 @@ def _microseconds(rows: pa.RecordBatch, name: str) -> tuple[Times, Mask]:
     return times, column.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _bounded(times: int | Times) -> Times:
+def _clip_times(times: int | Times) -> Times:
     return np.clip(times, -_FURTHEST, _FURTHEST)
 
 
@@ -117,9 +121,9 @@ class _Tally:
     producers: dict[int, Seen] = field(default_factory=dict)
     ahead: list[Ahead] = field(default_factory=list)
 
-    def add_headers(self, headers: Headers) -> None:
-        self.rows += int(headers["rows"].sum())
-        timed = headers[headers["max_time"] != NO_TIME]
+    def add_summaries(self, summaries: Summaries) -> None:
+        self.rows += int(summaries["rows"].sum())
+        timed = summaries[summaries["max_time"] != NO_TIME]
         self._show(timed["producer"], timed["max_time"], timed["append_time"])
 
     def add_batches(self, batches: Sequence[Batch], timing: Timing) -> None:
@@ -157,29 +161,31 @@ class _Tally:
             self.ahead.append(ahead)
 
 
-def _add_frames(tally: _Tally, topic: Topic, number: int, span: tuple[int, int], timing: Timing) -> None:
+def _add_summaries(
+    tally: _Tally, found: Iterator[Summaries], span: tuple[int, int], timing: Timing
+) -> Iterator[tuple[int, int]]:
+    """Add what summaries tell, and give the ranges of offsets of which they do not tell enough."""
     start, end = span
-    for headers in topic.headers(number, start, end):
-        told = _told(headers, start, end, timing)
-        tally.add_headers(headers[told])
-        for unclear in _spans(headers, ~told, start, end):
-            _add_rows(tally, topic, number, unclear, timing)
-        # Should a rewrite join frames now, the next one may reach back over rows that were counted.
-        start = int(headers["last_offset"][-1]) + 1
+    for summaries in found:
+        clear = _are_clear(summaries, start, end, timing)
+        tally.add_summaries(summaries[clear])
+        yield from _spans(summaries, ~clear, start, end)
+        # Should a rewrite join groups now, the next one may reach back over rows that were counted.
+        start = int(summaries["last_offset"][-1]) + 1
 
 
-def _told(headers: Headers, start: int, end: int, timing: Timing) -> Mask:
-    """Which frames lie within the range and hold nothing from too far ahead, so that their headers tell it all."""
-    whole = (headers["base_offset"] >= start) & (headers["last_offset"] < end)
-    told: Mask = whole & (headers["max_time"] <= headers["append_time"] + min(timing.max_ahead, _FURTHEST))
-    return told
+def _are_clear(summaries: Summaries, start: int, end: int, timing: Timing) -> Mask:
+    """Which groups of rows lie within the range and have nothing from too far ahead: of those a summary is enough."""
+    whole = (summaries["base_offset"] >= start) & (summaries["last_offset"] < end)
+    clear: Mask = whole & (summaries["max_time"] <= summaries["append_time"] + min(timing.max_ahead, _FURTHEST))
+    return clear
 
 
-def _spans(headers: Headers, wanted: Mask, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges of offsets of the wanted frames, one for all that stand side by side."""
+def _spans(summaries: Summaries, wanted: Mask, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The ranges of offsets of the wanted groups, one for all that are side by side."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False])).astype(np.int8)))
     for first, after in edges.reshape(-1, 2):
-        base, last = headers["base_offset"][first], headers["last_offset"][after - 1]
+        base, last = summaries["base_offset"][first], summaries["last_offset"][after - 1]
         yield max(int(base), start), min(int(last) + 1, end)
 
 

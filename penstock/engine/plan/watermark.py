@@ -70,7 +70,7 @@ def advance(
        the last one fell silent.
     5. It never goes back. When the clock is set back, silence goes on moving it after at most `idle`.
     """
-    producers = _merged(before.producers, seen, promises, now)
+    producers = _merge_clocks(before.producers, seen, promises, now)
     newest = max((clock.last_append for clock in producers.values()), default=NO_TIME)
     present = now if caught_up else newest  # 3
     active = [clock for clock in producers.values() if newest != NO_TIME and _is_active(clock, present, timing)]
@@ -82,12 +82,12 @@ def advance(
         watermark += _silence(before, newest, timing, now)  # 4
     return SourceTime(
         watermark,
-        {one: clock for one, clock in producers.items() if not _is_forgotten(clock, newest, present, timing)},
+        {producer: clock for producer, clock in producers.items() if not _is_forgotten(clock, newest, present, timing)},
         now if quiet else min(before.quiet_until, now),
     )
 
 
-def _merged(
+def _merge_clocks(
     before: Mapping[int, Clock], seen: Mapping[int, Seen], promises: Mapping[int, int], now: int
 ) -> dict[int, Clock]:
     """What is known of each producer. Nothing was stored after `now`: where it seems so, a clock was set back."""

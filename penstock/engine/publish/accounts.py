@@ -38,12 +38,12 @@ def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
     if isinstance(node, flow.AsOfJoin) and node.as_of is not None:
         sides = [meters(node.left, state_of), _history(node.right, state_of)]
     else:
-        sides = [meters(one, state_of) for one in flow.inputs(node)]
+        sides = [meters(input_, state_of) for input_ in flow.inputs(node)]
     if isinstance(node, flow.Join | flow.TimedJoin | flow.AsOfJoin):
-        return [meter for number, side in enumerate(sides) for meter in _met(side, (node, number), state_of)]
+        return [meter for number, side in enumerate(sides) for meter in _count_at_state(side, (node, number), state_of)]
     below = [meter for side in sides for meter in side]
     if isinstance(node, _STATEFUL):
-        return _met(below, (node, 0), state_of)
+        return _count_at_state(below, (node, 0), state_of)
     if isinstance(node, flow.Map):
         return [Meter(meter.state, meter.sources, meter.changes_numbers or meter.state is None) for meter in below]
     return below
@@ -73,22 +73,22 @@ def _history(table: flow.Node, state_of: StateNames) -> list[Meter]:
     raise AssertionError(table)
 
 
-def _met(below: list[Meter], where: tuple[flow.Node, int], state_of: StateNames) -> list[Meter]:
+def _count_at_state(below: list[Meter], where: tuple[flow.Node, int], state_of: StateNames) -> list[Meter]:
     """The same, where events that were not counted yet are counted by a state."""
     free = [meter for meter in below if meter.state is None]
     if not free:
         return below
-    met = [meter for meter in below if meter.state is not None]
+    counted = [meter for meter in below if meter.state is not None]
     sources = tuple(name for meter in free for name in meter.sources)
-    mine = Meter(state_of[where], sources, any(meter.changes_numbers for meter in free))
-    return [mine, *met]
+    meter = Meter(state_of[where], sources, any(meter.changes_numbers for meter in free))
+    return [meter, *counted]
 
 
-def account(view: str, places: list[Meter], sources: Counts, states: Counts, staged: Mapping[str, int]) -> Account:
+def account(view: str, meters_: list[Meter], sources: Counts, states: Counts, staged: Mapping[str, int]) -> Account:
     """What became of an epoch's events on their way to a view."""
     total = Account()
-    staged_here = [meter for meter in places if meter.state is None]
-    for meter in places:
+    staged_here = [meter for meter in meters_ if meter.state is None]
+    for meter in meters_:
         if meter.state is not None:
             total += _at(view, meter, sources, states.get(meter.state, {}))
     if staged_here:

@@ -15,12 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.contracts import Changes
+from penstock.contracts import Changes, Log, Topic, TopicRows
 from penstock.engine.build.sources import DEAD_SCHEMA
-from penstock.engine.publish.topics import check_token
+from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.run.compiled import staged_batches
-from penstock.log import Log, Topic
-from penstock.log.producer import Producer
 
 _LATE_COLUMNS: dict[str, pa.DataType] = {
     "late_for": pa.string(),
@@ -32,7 +30,7 @@ LATE_COLUMNS = pa.schema(_LATE_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RowOrigin:
     """The columns that say where a row of a side topic comes from, and by which it is told from others."""
 
     origin: tuple[str, ...]
@@ -40,13 +38,13 @@ class _Place:
     also: tuple[str, ...] = ()
 
     @property
-    def columns(self) -> list[str]:
+    def all(self) -> list[str]:
         return [*self.origin, self.offset, *self.also]
 
 
-_DEAD = _Place(("topic", "partition"), "offset")
-_LATE = _Place(("late_partition",), "late_offset", ("late_for",))
-_Reach = dict[tuple[object, ...], int]
+_DEAD = _RowOrigin(("topic", "partition"), "offset")
+_LATE = _RowOrigin(("late_partition",), "late_offset", ("late_for",))
+_Offsets = dict[tuple[object, ...], int]
 """For each origin an offset."""
 
 Offsets = Mapping[int, Sequence[int]]
@@ -63,84 +61,88 @@ def late_topic(topic: str) -> str:
 
 
 class SideTopics:
-    """A `Target`: the side topics of a running instance, by their names. Its producer is that of the app's tokens.
+    """A `Target`: the side topics of a running instance, by their names.
 
     It recognises rows, not epochs: an epoch may be planned again after its rows were stored here, as nobody counts them
     as seen. So it has no last epoch, and every row of every epoch is looked for. A replaced instance is refused once it
     has something to store: a start that was refused itself has replaced nobody.
     """
 
-    def __init__(self, log: Log, producer: Producer) -> None:
+    def __init__(self, log: Log, writer: AppWriter) -> None:
         self._log = log
-        self._producer = producer
+        self._writer = writer
         # The last offset of each origin that a side topic has: rows behind it are surely new.
-        self._last: dict[str, _Reach] = {}
+        self._last: dict[str, _Offsets] = {}
 
     def take_over(self, app: str, token: int) -> int:
-        """Be the instance that writes: whoever has opened the producer is. Always 0: epochs are not counted here."""
-        check_token(self._producer, app, token)
-        with self._producer.current():
-            return 0
+        """Be the instance that writes: whoever has opened the writer is. Always 0: epochs are not counted here."""
+        self._writer.take_over(app, token)
+        return 0
 
     def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
         """Append the rows of an epoch that are not there yet; False if all are. There is nothing to show."""
         batches = {name: [part.rows for part in parts] for name, parts in changes.items()}
-        return self.store({name: _together(parts, parts[0].schema) for name, parts in batches.items() if parts})
+        return self.store({name: _concat_rows(parts, parts[0].schema) for name, parts in batches.items() if parts})
 
     def close(self) -> None:
-        """Nothing is open here: the producer and the topics are closed with the log."""
+        """Nothing is open here: the writer and the topics are closed with the log."""
 
     def store(self, rows: Mapping[str, pa.RecordBatch]) -> bool:
         """Append rows to their topics, which are made when they are first needed: all of them, or nothing.
 
         False: there are none that are not there yet.
         """
-        new = {name: self._new(name, batch) for name, batch in sorted(rows.items()) if batch.num_rows}
+        new = {name: self._new_rows(name, batch) for name, batch in sorted(rows.items()) if batch.num_rows}
         filled = {name: batch for name, batch in new.items() if batch.num_rows}
         if not filled:
             return False
         last = {name: self._last.pop(name, {}) for name in filled}  # if it fails, what is there is read again
-        with self._log.transaction(self._producer) as transaction:
-            for name, batch in filled.items():
-                transaction.append(_opened(self._log, name, batch.schema), batch)
         for name, batch in filled.items():
-            reached = _reach(_place(batch.schema), pa.table(batch), "max")
-            self._last[name] = last[name] | {one: max(end, last[name].get(one, end)) for one, end in reached.items()}
+            _have_topic(self._log, name, batch.schema)
+        self._writer.write_aside([TopicRows(name, batch) for name, batch in filled.items()])
+        for name, batch in filled.items():
+            reached = _furthest_offsets(_origin_columns(batch.schema), pa.table(batch), "max")
+            self._last[name] = last[name] | {
+                origin: max(end, last[name].get(origin, end)) for origin, end in reached.items()
+            }
         return True
 
-    def _new(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _new_rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not there yet."""
-        place = _place(batch.schema)
+        columns = _origin_columns(batch.schema)
         if name not in self._last:
-            self._last[name] = _reach(place, self._there(name, place), "max")
-        begins = _reach(place, pa.table(batch), "min")
+            self._last[name] = _furthest_offsets(columns, self._stored_rows(name, columns), "max")
+        begins = _furthest_offsets(columns, pa.table(batch), "min")
         if all(first > self._last[name].get(origin, -1) for origin, first in begins.items()):
             return batch
-        asked = pa.table({one: batch.column(one) for one in place.columns})
+        asked = pa.table({name: batch.column(name) for name in columns.all})
         asked = asked.append_column("_row", pa.array(np.arange(batch.num_rows)))
-        left = asked.join(self._there(name, place), keys=place.columns, join_type="left anti")
-        return batch.take(pa.array(np.sort(left.column("_row").to_numpy())))
+        new = asked.join(self._stored_rows(name, columns), keys=columns.all, join_type="left anti")
+        return batch.take(pa.array(np.sort(new.column("_row").to_numpy())))
 
-    def _there(self, name: str, place: _Place) -> pa.Table:
+    def _stored_rows(self, name: str, columns: _RowOrigin) -> pa.Table:
         if name in self._log.topics():
-            return self._log.topic(name).read(columns=place.columns)
-        fields = [(one, pa.string() if one in ("topic", "late_for") else pa.int64()) for one in place.columns]
+            topic = self._log.topic(name)
+            schema = pa.schema([topic.schema.field(column).with_nullable(True) for column in columns.all])
+            batches = [batch.rows_kept.cast(schema) for batch in topic.batches(columns=columns.all)]
+            return pa.Table.from_batches(batches, schema=schema)
+        fields = [(column, pa.string() if column in ("topic", "late_for") else pa.int64()) for column in columns.all]
         return pa.schema(fields).empty_table()
 
 
-def _place(schema: pa.Schema) -> _Place:
+def _origin_columns(schema: pa.Schema) -> _RowOrigin:
     return _DEAD if schema.equals(DEAD_SCHEMA) else _LATE
 
 
-def _reach(place: _Place, rows: pa.Table, which: Literal["min", "max"]) -> _Reach:
+def _furthest_offsets(columns: _RowOrigin, rows: pa.Table, which: Literal["min", "max"]) -> _Offsets:
     """The least or greatest offset of each origin."""
-    found = rows.group_by(list(place.origin)).aggregate([(place.offset, which)]).to_pylist()
-    return {tuple(row[one] for one in place.origin): row[f"{place.offset}_{which}"] for row in found}
+    found = rows.group_by(list(columns.origin)).aggregate([(columns.offset, which)]).to_pylist()
+    return {tuple(row[name] for name in columns.origin): row[f"{columns.offset}_{which}"] for row in found}
 
 
 def dead_rows(paths: Sequence[Path]) -> pa.RecordBatch:
     """The rows that tasks have set aside."""
-    return _together(staged_batches(paths), DEAD_SCHEMA)
+    return _concat_rows(staged_batches(paths), DEAD_SCHEMA)
 
 
 def late_rows(topic: Topic, offsets: Offsets, *, late_for: str, watermark: int) -> pa.RecordBatch:
@@ -161,7 +163,7 @@ def late_rows(topic: Topic, offsets: Offsets, *, late_for: str, watermark: int) 
                 pa.array(np.full(count, watermark, dtype=np.int64)).cast(pa.timestamp("us", "UTC")),
             ]
             batches.append(pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema))
-    return _together(batches, schema)
+    return _concat_rows(batches, schema)
 
 
 def as_added(rows: pa.RecordBatch) -> Changes:
@@ -169,17 +171,16 @@ def as_added(rows: pa.RecordBatch) -> Changes:
     return Changes(rows, pa.array(np.ones(rows.num_rows), pa.int64()))
 
 
-def _together(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def _concat_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=schema)
     whole: pa.RecordBatch = pa.concat_batches(list(batches))  # type: ignore[attr-defined]
     return whole
 
 
-def _opened(log: Log, name: str, schema: pa.Schema) -> Topic:
+def _have_topic(log: Log, name: str, schema: pa.Schema) -> None:
+    """Make the topic if it is missing. It gets the columns that the topic its rows come from has got since."""
     if name not in log.topics():
-        return log.create_topic(name, schema)
-    topic = log.topic(name)
-    if set(schema.names) - set(topic.schema.names):
-        topic.evolve(schema)  # the topic that the rows come from has got new columns
-    return topic
+        log.create_topic(name, schema)
+    elif set(schema.names) - set(log.topic(name).schema.names):
+        log.topic(name).evolve(schema)

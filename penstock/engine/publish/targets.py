@@ -10,37 +10,33 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.contracts import CannotTakeBack, KeepsTables, LimitsEpochs, Target, TargetStatus, TargetTable
-from penstock.engine.ledger.ledger import Ledger
+from penstock.contracts import CannotTakeBack, KeepsTables, LimitsEpochs, Log, Target, TargetStatus, TargetTable
 from penstock.engine.ledger.records import Versions
+from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.publish.side_topics import SIDE_TOPICS, SideTopics
-from penstock.engine.publish.topics import TopicTarget, sinks_producer, topic_sinks
+from penstock.engine.publish.topics import TopicTarget, topic_sinks
 from penstock.engine.resume.decide import Found, Resume
 from penstock.flow import plan as flow
-from penstock.log import Log
-from penstock.log.producer import Producer
 from penstock.targets import open_target
 
 Targets = Mapping[str, Target]
 """Targets by their names, in the order in which they are published: side topics, topics, and URLs."""
 
 
-def take_over_targets(
-    log: Log, ledger: Ledger, producer: Producer, plan: flow.Plan, schemas: Mapping[str, pa.Schema]
-) -> Targets:
+def take_over_targets(log: Log, writer: AppWriter, plan: flow.Plan, schemas: Mapping[str, pa.Schema]) -> Targets:
     """Open every target that the program names, and refuse whoever wrote it before.
 
     Topics are taken over also where this program writes none: the one before may have.
     """
     targets: dict[str, Target] = {
-        SIDE_TOPICS: SideTopics(log, producer),
-        flow.TOPICS: TopicTarget(log, producer, sinks_producer(ledger), topic_sinks(plan, schemas)),
+        SIDE_TOPICS: SideTopics(log, writer),
+        flow.TOPICS: TopicTarget(log, writer, topic_sinks(plan, schemas)),
     }
     try:
         for url in sorted({sink.url for sink in plan.external_sinks}):
             targets[url] = open_target(url)
         for name, target in targets.items():
-            target.take_over(plan.app, producer.epoch)
+            target.take_over(plan.app, writer.token)
             if isinstance(target, CannotTakeBack):
                 target.prepare(sink.name for sink in plan.sinks_to(name))
     except BaseException:

@@ -14,21 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.contracts import Changes, Destination
-from penstock.engine.ledger.ledger import Ledger, instance_name
-from penstock.errors import DeclarationError, FencedError, RowError, TooMuchError
+from penstock.contracts import Changes, Destination, Log, Topic, TopicRows, TopicSettings
+from penstock.engine.publish.app_writer import AppWriter
+from penstock.errors import DeclarationError, RowError, TooMuchError
 from penstock.flow import plan as flow
-from penstock.log import Log, Topic, TopicSettings
-from penstock.log.ddl import to_ddl
-from penstock.log.description import check_topic
-from penstock.log.producer import Producer
-from penstock.log.schema import parse_schema
-from penstock.log.transaction import MOST_TRANSACTION_BYTES, Transaction
+from penstock.log import check_topic
+from penstock.schema.arrow import parse_schema
+from penstock.schema.ddl import to_ddl
 
 Schemas = Mapping[str, pa.Schema]
 Weights = npt.NDArray[np.int64]
-# With some room for what a transaction has beside the rows.
-MOST_BYTES = MOST_TRANSACTION_BYTES // 4 * 3
+# A writer takes at least 512 MiB in one step (see `contracts.Writer`). The rest is room for what is stored beside rows.
+MOST_BYTES = 384 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +39,17 @@ class TopicSink:
 
 
 class TopicTarget:
-    """A `Target` that `CannotTakeBack` and `LimitsEpochs`: the topics of an app's sinks, by the names of the sinks.
+    """A `Target` that `CannotTakeBack` and `LimitsEpochs`: the topics of an app's sinks, by the names of the sinks."""
 
-    `owner` is the producer whose epochs are the app's tokens. The sinks have a producer of their own, called
-    `producer`, whose sequences are the app's epochs. Whoever opens it takes over, also without any sinks: the log
-    refuses those who had it before.
-    """
-
-    def __init__(self, log: Log, owner: Producer, producer: str, sinks: Mapping[str, TopicSink]) -> None:
+    def __init__(self, log: Log, writer: AppWriter, sinks: Mapping[str, TopicSink]) -> None:
         self._log = log
-        self._owner = owner
-        self._name = producer
-        self._producer: Producer | None = None
+        self._writer = writer
         self._sinks = sinks
         self._topics: dict[str, Topic] = {}  # of sinks that are prepared
 
     def take_over(self, app: str, token: int) -> int:
-        """Be the instance that writes; the last epoch written, 0 for none. See `Target`.
-
-        The log gives each token once, and while its newest holder is here nobody can get a higher one.
-        """
-        check_token(self._owner, app, token)
-        with self._owner.current():
-            self._producer = self._log.producer(self._name)
-        return self.last_epoch()
+        """Be the instance that writes: whoever has opened the app's writer is. See `Target`."""
+        return self._writer.take_over(app, token)
 
     def prepare(self, sinks: Iterable[str]) -> None:
         """Make the topics that are missing. See `CannotTakeBack`."""
@@ -80,10 +64,9 @@ class TopicTarget:
 
         TooMuchError: the rows do not fit into one transaction.
         """
-        producer = self._taken_over()
-        with producer.current():  # a replaced instance is refused, also when it repeats itself
-            if epoch <= self.last_epoch():
-                return False
+        if epoch <= self.last_epoch():
+            self._writer.refuse_if_replaced()  # also when it repeats itself
+            return False
         written = {name: self._rows(name, list(parts)) for name, parts in changes.items()}
         size = sum(rows.nbytes for both in written.values() for rows in both)
         if size > self.most_bytes():
@@ -92,29 +75,21 @@ class TopicTarget:
                 f"{self.most_bytes()} are allowed",
                 hint="write fewer columns, or fewer rows",
             )
-        with self._log.transaction(producer, sequence=epoch) as transaction:
-            for name, (deleted, added) in written.items():
-                _append(transaction, self._topics[name], deleted, added)
+        rows = [part for name, both in written.items() for part in _topic_rows(self._topics[name].name, *both)]
+        self._writer.write_epoch(rows, epoch)
         return True
 
     def close(self) -> None:
-        """Nothing is open here: producers and topics are closed with the log."""
+        """Nothing is open here: the writer and the topics are closed with the log."""
 
     def last_epoch(self) -> int:
-        return max(0, self._taken_over().last_transaction())
+        return self._writer.epoch
 
     def destinations(self) -> dict[str, Destination]:
         return {name: _destination(topic) for name, topic in self._topics.items()}
 
     def most_bytes(self) -> int:
         return MOST_BYTES
-
-    def _taken_over(self) -> Producer:
-        if self._producer is None:
-            raise DeclarationError(
-                f"producer '{self._name}': no instance has taken over", hint="call take_over before anything else"
-            )
-        return self._producer
 
     def _rows(self, name: str, changes: list[Changes]) -> tuple[pa.Table, pa.Table]:
         """The keys that are to be deleted, and the rows that are to be appended."""
@@ -130,16 +105,7 @@ class TopicTarget:
         rows = pa.Table.from_batches([part.rows for part in changes])
         weights: Weights = np.concatenate([part.weights.to_numpy() for part in changes])
         _refuse_null_keys(name, rows, key)
-        return _deleted(rows, weights, key), _added(rows, weights, self._sinks[name].time)
-
-
-def check_token(owner: Producer, app: str, token: int) -> None:
-    """Refuse a token that is not the epoch of the producer it comes from."""
-    if owner.epoch != token:
-        raise FencedError(
-            f"app '{app}': instance {token} was replaced by instance {owner.epoch}",
-            hint="only the newest instance of an app runs; end this one, or start it again to take over",
-        )
+        return _deleted_keys(rows, weights, key), _added_rows(rows, weights, self._sinks[name].time)
 
 
 # -- which topics there are -------------------------------------------------------------------------------------------
@@ -150,14 +116,14 @@ def check_columns(log: Log, plan: flow.Plan, schemas: Schemas) -> None:
     known = log.topics()
     for sink in plan.sinks:
         schema = parse_schema(schemas[sink.name])
-        where = f"{sink.place}: sink '{sink.name}'"
+        where = f"{sink.location}: sink '{sink.name}'"
         try:
             check_topic(sink.topic, schema, _settings(sink))
         except DeclarationError as error:
             raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from None
         if sink.topic in known:
             topic = log.topic(sink.topic)
-            wanted, found = _described(schema, _settings(sink)), _described(topic.schema, topic.settings)
+            wanted, found = _describe_columns(schema, _settings(sink)), _describe_columns(topic.schema, topic.settings)
             if wanted != found:
                 raise DeclarationError(
                     f"{where}: topic '{sink.topic}' has {found}; the rows have {wanted}",
@@ -174,11 +140,6 @@ def topic_sinks(plan: flow.Plan, schemas: Schemas) -> dict[str, TopicSink]:
     }
 
 
-def sinks_producer(ledger: Ledger) -> str:
-    """The producer of an app's sinks, whose sequences are epochs. An app that is begun anew counts from 1 again."""
-    return f"{instance_name(ledger.app)}.sinks.{ledger.created}"
-
-
 def existing_destinations(log: Log, plan: flow.Plan) -> dict[str, Destination]:
     """Where the sinks of a plan write, as far as their topics are there. Nothing is made."""
     known = log.topics()
@@ -186,7 +147,7 @@ def existing_destinations(log: Log, plan: flow.Plan) -> dict[str, Destination]:
 
 
 def _destination(topic: Topic) -> Destination:
-    return Destination(topic.description.id, is_empty=not any(topic.ends().values()))
+    return Destination(topic.id, is_empty=not any(topic.ends().values()))
 
 
 def _time(sink: flow.Sink, schema: pa.Schema) -> str | None:
@@ -199,7 +160,7 @@ def _settings(sink: flow.Sink) -> TopicSettings:
     return TopicSettings(partitions=sink.partitions, key=sink.node.shape.key or ())
 
 
-def _described(schema: pa.Schema, settings: TopicSettings) -> str:
+def _describe_columns(schema: pa.Schema, settings: TopicSettings) -> str:
     """The columns in any order, and the key."""
     columns = sorted(to_ddl(pa.schema([field.with_nullable(True)])) for field in schema)
     key = f"the key {', '.join(settings.key)}" if settings.key else "no key"
@@ -209,11 +170,11 @@ def _described(schema: pa.Schema, settings: TopicSettings) -> str:
 # -- what is written --------------------------------------------------------------------------------------------------
 
 
-def _append(transaction: Transaction, topic: Topic, deleted: pa.Table, added: pa.Table) -> None:
-    for part in _slices(deleted, topic):
-        transaction.append(topic, part, deleted=[True] * part.num_rows)
-    for part in _slices(added, topic):
-        transaction.append(topic, part)
+def _topic_rows(topic: str, deleted: pa.Table, added: pa.Table) -> Iterator[TopicRows]:
+    if deleted.num_rows:
+        yield TopicRows(topic, deleted, [True] * deleted.num_rows)
+    if added.num_rows:
+        yield TopicRows(topic, added)
 
 
 def _refuse_null_keys(name: str, rows: pa.Table, key: list[str]) -> None:
@@ -225,26 +186,16 @@ def _refuse_null_keys(name: str, rows: pa.Table, key: list[str]) -> None:
             )
 
 
-def _added(rows: pa.Table, weights: Weights, time: str | None) -> pa.Table:
+def _added_rows(rows: pa.Table, weights: Weights, time: str | None) -> pa.Table:
     """The rows that have come, each as often as its weight says."""
     added = rows.take(np.repeat(np.arange(len(weights)), np.maximum(weights, 0)))
     return added if time is None else added.sort_by(time)
 
 
-def _deleted(rows: pa.Table, weights: Weights, key: list[str]) -> pa.Table:
+def _deleted_keys(rows: pa.Table, weights: Weights, key: list[str]) -> pa.Table:
     """The keys whose row has gone, and no other has taken its place."""
     if not (weights < 0).any():
         return rows.slice(0, 0)
     assert key, "a topic without a key cannot take rows back"
-    gone, come = (rows.filter(pa.array(chosen)).select(key) for chosen in (weights < 0, weights > 0))
-    return gone.join(come, keys=key, join_type="left anti")
-
-
-def _slices(rows: pa.Table, topic: Topic) -> Iterator[pa.Table]:
-    """The rows in pieces that fit into a frame, whichever of them are the large ones."""
-    if rows.num_rows <= 1 or rows.nbytes <= topic.settings.max_batch_bytes // 2:
-        yield from [rows] if rows.num_rows else []
-        return
-    middle = rows.num_rows // 2
-    yield from _slices(rows.slice(0, middle), topic)
-    yield from _slices(rows.slice(middle), topic)
+    removed, added = (rows.filter(pa.array(chosen)).select(key) for chosen in (weights < 0, weights > 0))
+    return removed.join(added, keys=key, join_type="left anti")

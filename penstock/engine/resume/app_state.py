@@ -17,10 +17,10 @@ from penstock.engine.ledger.records import (
     Versions,
 )
 from penstock.engine.plan.cut import Cut
+from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.publish.targets import Targets, statuses
 from penstock.engine.resume.decide import DeclaredSink, Offsets, TopicFound, Written
 from penstock.engine.resume.track import Track
-from penstock.log.producer import Producer
 
 NOTHING_REPLACED = ReplacedOutputs()
 
@@ -30,7 +30,7 @@ class AppState:
     """A running app between two epochs. `backfill` is the track of outputs that are being built, if there are such."""
 
     ledger: Ledger
-    producer: Producer
+    writer: AppWriter
     targets: Targets
     declared_sinks: Mapping[str, DeclaredSink]  # those that cannot take back what they wrote
     whole: Track  # what the app is when nothing is being built; its cut and states count only then
@@ -45,7 +45,7 @@ class AppState:
 
     @property
     def token(self) -> int:
-        return self.producer.epoch
+        return self.writer.token
 
     def track(self, name: TrackName) -> Track:
         track = self.backfill if name == "backfill" else self.live
@@ -87,8 +87,8 @@ class AppState:
 
     def topics_found(self) -> dict[str, TopicFound]:
         """The topics that the app reads, as they are now."""
-        inputs = {name: one.topic for name, one in self.whole.inputs.items()}
-        return {name: TopicFound(one.description.id, one.starts(), one.ends()) for name, one in inputs.items()}
+        inputs = {name: input_.topic for name, input_ in self.whole.inputs.items()}
+        return {name: TopicFound(topic.id, topic.starts(), topic.ends()) for name, topic in inputs.items()}
 
     def cuts(self) -> list[Cut]:
         """How far its tracks have read."""
@@ -137,7 +137,7 @@ class AppState:
 def has_arrived(cut: Cut, live: Cut) -> bool:
     """Whether a backfill is where the live track is. A topic may have got its event time only now."""
     return all(
-        source.ends == there.ends and there.time in (None, source.time)
+        source.ends == reached.ends and reached.time in (None, source.time)
         for name, source in cut.sources.items()
-        if (there := live.sources.get(name)) is not None
+        if (reached := live.sources.get(name)) is not None
     )

@@ -166,14 +166,16 @@ def decide(declared: Declared, found: Found) -> Resume:
     known, written = known_outputs(last, found.seen)  # 1
     if found.forgotten and declared.rebuild:  # no sink has written everything for certain
         written = {}
-    known = {name: one for name, one in known.items() if _has_table(declared, found, name, one)}
-    kept = {} if declared.rebuild else _unchanged(declared, known)
+    known = {
+        name: known_version for name, known_version in known.items() if _has_table(declared, found, name, known_version)
+    }
+    kept = {} if declared.rebuild else _unchanged_outputs(declared, known)
     built = [name for name in declared.fingerprints if name not in kept]
     complete = complete_sinks(declared, written)
     new = {name: version(declared.fingerprints[name], last.epoch) for name in built}
     continues = not declared.rebuild and can_continue_backfill(last.backfill, declared, built, complete)  # 2
     continues &= last.backfill is not None and all(
-        _has_table(declared, found, name, one) for name, one in last.backfill.track.outputs.items()
+        _has_table(declared, found, name, begun) for name, begun in last.backfill.track.outputs.items()
     )
     backfill = dict(last.backfill.track.outputs) if continues and last.backfill else new
     action = decide_pending(found, kept, backfill or None, declared.sinks)  # 4
@@ -198,7 +200,7 @@ def decide(declared: Declared, found: Found) -> Resume:
 
 def _decide_first(declared: Declared, found: Found, origins: Mapping[str, Offsets]) -> Resume:
     """The decision for an app of which no epoch is committed yet: there is nothing that a backfill could wait for."""
-    versions = {name: version(one, 0) for name, one in declared.fingerprints.items()}
+    versions = {name: version(fingerprint, 0) for name, fingerprint in declared.fingerprints.items()}
     action = decide_pending(found, versions, None, declared.sinks)
     refused = _refuse_later_epochs(declared, found)
     if refused is None and action != "run":
@@ -260,7 +262,7 @@ def can_continue_backfill(
         return False
     outputs = backfill.track.outputs
     same = set(outputs) == set(built) and set(backfill.muted) <= set(complete)
-    return same and all(fingerprint_of(one) == declared.fingerprints[name] for name, one in outputs.items())
+    return same and all(fingerprint_of(begun) == declared.fingerprints[name] for name, begun in outputs.items())
 
 
 def known_outputs(last: Commit, seen: EpochPlan | None) -> tuple[Versions, Written]:
@@ -272,8 +274,8 @@ def known_outputs(last: Commit, seen: EpochPlan | None) -> tuple[Versions, Writt
     outputs = {**last.replaced.outputs, **last.live.outputs}
     if seen is None or seen.track == "backfill":
         return outputs, last.written
-    known = {name: one for name, one in outputs.items() if seen.outputs.get(name) == one}
-    return known, {name: one for name, one in last.written.items() if name in seen.topics}
+    known = {name: stored for name, stored in outputs.items() if seen.outputs.get(name) == stored}
+    return known, {name: record for name, record in last.written.items() if name in seen.topics}
 
 
 def complete_sinks(declared: Declared, written: Written) -> set[str]:
@@ -298,7 +300,7 @@ def _has_table(declared: Declared, found: Found, name: str, version_: str) -> bo
     return found.is_current(target) and version_ in (status.tables.get(name), status.hidden.get(name))
 
 
-def _unchanged(declared: Declared, known: Versions) -> dict[str, str]:
+def _unchanged_outputs(declared: Declared, known: Versions) -> dict[str, str]:
     return {
         name: known[name]
         for name, fingerprint in declared.fingerprints.items()
@@ -324,7 +326,7 @@ def _known_origins(last: Commit, found: Found) -> dict[str, Offsets]:
     """Where the app began to read each topic, as far as it is still the same topic."""
     read = _topics_read(last)
     ids = {name: topic.id for name, topic in found.topics.items()}
-    return {topic: one for topic, one in last.origins.items() if ids.get(topic) in (None, read.get(topic))}
+    return {topic: starts for topic, starts in last.origins.items() if ids.get(topic) in (None, read.get(topic))}
 
 
 def _topics_read(last: Commit) -> dict[str, str]:

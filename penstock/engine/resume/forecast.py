@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.contracts import Log
 from penstock.engine.plan.inputs import check_inputs
 from penstock.engine.resume.decide import Declared, Found, Offsets, Resume, decide
 from penstock.engine.resume.look import declared_by, find
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
-from penstock.flow.pushdown import narrowed
-from penstock.log import Log
-from penstock.log.identity import LOG_NAME
+from penstock.flow.pushdown import push_down
+from penstock.logs import log_exists, open_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Forecast:
     rows: int = 0
 
 
-def forecast(plan: flow.Plan, path: Path) -> Forecast:
-    """The same for a log that may not be there yet."""
-    if not (path / LOG_NAME).exists():
+def forecast(plan: flow.Plan, url: str | Path) -> Forecast:
+    """The same for a log that may not exist yet."""
+    if not log_exists(url):
         names = {output.name: "" for output in plan.outputs}
         return Forecast(decide(Declared(plan.app, names, dict.fromkeys(names, frozenset())), Found(None)))
-    with Log(path, create=False) as log:
+    with closing(open_log(url)) as log:
         return forecast_on(log, plan)
 
 
@@ -37,7 +38,7 @@ def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast
     declared, found = declared_by(log, plan, rebuild=rebuild), find(log, plan)
     resume = decide(declared, found)
     try:
-        check_inputs(log, narrowed(plan))
+        check_inputs(log, push_down(plan))
     except DeclarationError as error:
         return Forecast(replace(resume, refused=error))
     return Forecast(resume, _rows_to_read(declared, found, resume))

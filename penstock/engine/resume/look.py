@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.contracts import Destination, TargetStatus
+from penstock.contracts import Destination, Log, TargetStatus
 from penstock.engine.ledger.ledger import APP_NAME, Ledger
 from penstock.engine.ledger.records import Commit, EpochPlan, RestorePlan, SinkRecord
 from penstock.engine.ledger.savepoints import load_savepoint
 from penstock.engine.ledger.upgrade import is_old_folder, read_old_commit
-from penstock.engine.publish.topics import existing_destinations, sinks_producer
+from penstock.engine.publish.app_writer import written_by
+from penstock.engine.publish.topics import existing_destinations
 from penstock.engine.resume.decide import Declared, DeclaredSink, Found, TopicFound
 from penstock.flow import plan as flow
 from penstock.flow.code import digest
 from penstock.flow.fingerprint import fingerprint
-from penstock.flow.pushdown import narrowed
-from penstock.log import Log
-from penstock.paths import app_directory
+from penstock.flow.pushdown import push_down
 from penstock.targets import target_status
 
 
 def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared:
     """What a program declares. Sinks are recorded as they were written down, before anything was narrowed."""
-    narrow, targets = narrowed(plan), find_targets(log, plan)
+    narrow, targets = push_down(plan), find_targets(log, plan)
     return Declared(
         plan.app,
         {output.name: _fingerprint(output) for output in narrow.outputs},
@@ -40,20 +39,20 @@ def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared
 
 def find(log: Log, plan: flow.Plan) -> Found:
     """What is there of an app, before it is started."""
-    directory = app_directory(log.path, plan.app)
+    directory = log.apps_folder / plan.app
     topics = find_topics(log, plan)
     targets = find_targets(log, plan)
-    there = Found(None, topics=topics, targets=targets, missing=_topics_read(plan) - topics.keys())
+    found = Found(None, topics=topics, targets=targets, missing=_topics_read(plan) - topics.keys())
     if not (directory / APP_NAME).exists():
-        return there
+        return found
     if is_old_folder(directory):
-        return replace(there, last=read_old_commit(directory, log))
+        return replace(found, last=read_old_commit(directory, log))
     ledger = Ledger(directory)
     last, pending = _last_epochs(ledger)
     restores = isinstance(ledger.pending_plan(), RestorePlan)
-    written = replace(targets[flow.TOPICS], epoch=max(0, log.last_transaction(sinks_producer(ledger))))
+    written = replace(targets[flow.TOPICS], epoch=written_by(log, ledger.app, ledger.created).epoch)
     return replace(
-        there,
+        found,
         last=last,
         pending=pending,
         targets={**targets, flow.TOPICS: written},
@@ -73,7 +72,7 @@ def find_topics(log: Log, plan: flow.Plan) -> dict[str, TopicFound]:
     found = {}
     for name in sorted(names & set(log.topics())):
         topic = log.topic(name)
-        found[name] = TopicFound(topic.description.id, topic.starts(), topic.ends())
+        found[name] = TopicFound(topic.id, topic.starts(), topic.ends())
     return found
 
 
@@ -83,7 +82,7 @@ def _topics_read(plan: flow.Plan) -> frozenset[str]:
 
 def source_names(node: flow.Node) -> set[str]:
     """The topics that a node is made of."""
-    return {one.name for one in flow.upstream(node) if isinstance(one, flow.Topic | flow.Changelog)}
+    return {source.name for source in flow.upstream(node) if isinstance(source, flow.Topic | flow.Changelog)}
 
 
 def _last_epochs(ledger: Ledger) -> tuple[Commit | None, EpochPlan | None]:
@@ -96,19 +95,19 @@ def _last_epochs(ledger: Ledger) -> tuple[Commit | None, EpochPlan | None]:
 
 def _fingerprint(output: flow.Output) -> str:
     """What distinguishes an output from other forms of it."""
-    said = fingerprint(output.node)
+    meaning = fingerprint(output.node)
     if isinstance(output, flow.View):
-        return said
-    return digest(f"{output.destination} {said}")
+        return meaning
+    return digest(f"{output.destination} {meaning}")
 
 
 def _declared_sink(log: Log, sink: flow.AnySink, destinations: Mapping[str, Destination]) -> DeclaredSink:
     """What it says is as it was declared: other views may change how its answer is worked out, and not the answer."""
     known, destination = set(log.topics()), destinations.get(sink.name)
-    inputs = {name: log.topic(name).description.id if name in known else None for name in source_names(sink.node)}
+    inputs = {name: log.topic(name).id if name in known else None for name in source_names(sink.node)}
     record = SinkRecord(destination.id if destination else None, fingerprint(sink.node), dict(sorted(inputs.items())))
     what, hint = f"target '{sink.destination}'", "name another target, or empty this one"
     if sink.target == flow.TOPICS:
         what = f"topic '{sink.destination}'"
         hint = f"name another topic, or have it written again: penstock topic drop {sink.destination}"
-    return DeclaredSink(sink.name, str(sink.place), sink.target, what, hint, record)
+    return DeclaredSink(sink.name, str(sink.location), sink.target, what, hint, record)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from penstock.contracts import KeepsTables
-from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger, stored_state_partitions
+from penstock.contracts import KeepsTables, Log
+from penstock.engine.ledger.ledger import Ledger, open_ledger, stored_state_partitions
 from penstock.engine.ledger.records import Commit, EpochChanges, ReplacedOutputs, TrackRecord
 from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
@@ -16,6 +16,7 @@ from penstock.engine.ledger.upgrade import is_old_folder, upgrade_folder
 from penstock.engine.plan.cut import SourceCut
 from penstock.engine.plan.inputs import open_inputs
 from penstock.engine.plan.next_cut import Input, first_cut, topics_in
+from penstock.engine.publish.app_writer import open_app_writer, written_by
 from penstock.engine.publish.targets import Targets, declare_tables, take_over_targets
 from penstock.engine.publish.topics import check_columns
 from penstock.engine.resume.app_state import NOTHING_REPLACED, AppState
@@ -23,14 +24,12 @@ from penstock.engine.resume.decide import Found, Resume, backfill_after_skip, de
 from penstock.engine.resume.forecast import forecast_on
 from penstock.engine.resume.look import declared_by, find, source_names
 from penstock.engine.resume.track import Track
-from penstock.engine.run.check import check_built
+from penstock.engine.run.check import check_plan
 from penstock.engine.run.compiled import CompiledPlan, Home
 from penstock.engine.spark import session_for
 from penstock.flow import plan as flow
-from penstock.flow.pushdown import narrowed
+from penstock.flow.pushdown import push_down
 from penstock.flow.settings import AppSettings
-from penstock.log import Log
-from penstock.paths import app_directory
 
 
 def start(
@@ -57,26 +56,27 @@ def start(
     if compiled is not None and compiled.home == home:
         engine = compiled.reopen(inputs)
     else:
-        engine = CompiledPlan(session_for(spark, partitions), narrowed(declared), inputs, home)
+        engine = CompiledPlan(session_for(spark, partitions), push_down(declared), inputs, home)
     plan = engine.plan
-    check_built(engine)  # 1
-    check_columns(log, plan, engine.built().outputs)
+    check_plan(engine)  # 1
+    check_columns(log, plan, engine.build().outputs)
     if (refused := forecast_on(log, declared, rebuild=rebuild).resume.refused) is not None:
         raise refused
-    producer = log.producer(instance_name(plan.app))  # 2
+    writer = open_app_writer(log, plan.app)  # 2
     if is_old_folder(directory):
-        upgrade_folder(directory, log, producer.epoch)
+        upgrade_folder(directory, log, writer.token)
     ledger = open_ledger(directory, plan.app, state_partitions=partitions, created=now)
-    ledger.take_over(producer.epoch)
+    ledger.take_over(writer.token)
+    writer.begin(written_by(log, plan.app, ledger.created))
     inputs |= open_inputs(log, plan)
-    targets = take_over_targets(log, ledger, producer, plan, engine.built().outputs)
-    Savepoints(ledger, Registration(log, plan.app)).finish_restore(producer.epoch, restored_at=now)  # 3
-    resume = _decide_start(log, declared, ledger, targets, producer.epoch, rebuild=rebuild)  # 4
-    declare_tables(plan, engine.built().outputs, targets, find(log, declared), resume)
+    targets = take_over_targets(log, writer, plan, engine.build().outputs)
+    Savepoints(ledger, Registration(log, plan.app)).finish_restore(writer.token, restored_at=now)  # 3
+    resume = _decide_start(log, declared, ledger, targets, writer.token, rebuild=rebuild)  # 4
+    declare_tables(plan, engine.build().outputs, targets, find(log, declared), resume)
     whole = Track(engine, plan, inputs, first_cut(inputs, now), {}, {}, {}, {})
     app = AppState(
         ledger,
-        producer,
+        writer,
         targets,
         declared_by(log, declared).sinks,
         whole=whole,
@@ -90,15 +90,14 @@ def start(
         written=resume.written,
     )
     last = ledger.last_commit()
-    return app if last is None else _resumed(app, last, resume, rebuild=rebuild)
+    return app if last is None else _resume_app(app, last, resume, rebuild=rebuild)
 
 
 def _home(log: Log, app: str, settings: AppSettings, spark: SparkSession) -> Home:
     """Where the app lives, so that tasks find it too: they may run in other folders, and on other machines."""
-    path = log.path.absolute()
-    directory = app_directory(path, app)
+    directory = log.apps_folder / app
     partitions = settings.state_partitions or stored_state_partitions(directory)
-    return Home(path, directory, partitions or spark.sparkContext.defaultParallelism)
+    return Home(log.url, directory, partitions or spark.sparkContext.defaultParallelism)
 
 
 def _decide_start(log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, *, rebuild: bool) -> Resume:
@@ -126,19 +125,19 @@ def _skip_epoch(ledger: Ledger, targets: Targets, token: int, found: Found) -> N
     ledger.commit(skipped, EpochChanges(skipped.epoch, skipped.committed_at))
 
 
-def _resumed(app: AppState, last: Commit, resume: Resume, *, rebuild: bool) -> AppState:
+def _resume_app(app: AppState, last: Commit, resume: Resume, *, rebuild: bool) -> AppState:
     """The app where the last commit left it, with the outputs that stay, and those that are to be built."""
     live = _live_track(app.whole, last, resume)
     states, views = {**last.replaced.states, **last.live.states}, last.views
-    replaced = ReplacedOutputs(views={name: one for name, one in views.items() if name not in resume.kept})
+    replaced = ReplacedOutputs(views={name: view for name, view in views.items() if name not in resume.kept})
     if not rebuild:
         accounts = {**last.replaced.accounts, **last.live.accounts}
-        gone = {name for name in resume.known if name not in resume.kept}
+        outdated = {name for name in resume.known if name not in resume.kept}
         replaced = ReplacedOutputs(
-            {name: resume.known[name] for name in gone},
+            {name: resume.known[name] for name in outdated},
             {name: runs for name, runs in states.items() if name not in live.states},
             replaced.views,
-            {name: one for name, one in accounts.items() if name in gone},
+            {name: account for name, account in accounts.items() if name in outdated},
         )
     app = replace(app, live=live, whole=app.whole if resume.backfill else live, replaced=replaced)
     return replace(app, backfill=_backfill_track(app.whole, last, resume)) if resume.backfill else app
@@ -146,8 +145,10 @@ def _resumed(app: AppState, last: Commit, resume: Resume, *, rebuild: bool) -> A
 
 def _live_track(whole: Track, last: Commit, resume: Resume) -> Track:
     """The outputs that stay, where the last commit left them. Topics that were created again are read anew."""
-    stored = {name: one for name, one in last.live.cut.sources.items() if _is_same(one, whole.inputs.get(name))}
-    track, sources = whole, {name: stored.get(name, one) for name, one in whole.cut.sources.items()}
+    stored = {
+        name: source for name, source in last.live.cut.sources.items() if _is_same(source, whole.inputs.get(name))
+    }
+    track, sources = whole, {name: stored.get(name, source) for name, source in whole.cut.sources.items()}
     if resume.backfill:
         track, sources = _part(whole, resume.kept), stored
     wanted = track.engine.states()
@@ -156,10 +157,10 @@ def _live_track(whole: Track, last: Commit, resume: Resume) -> Track:
     return replace(
         track,
         cut=replace(last.live.cut, epoch=last.epoch, sources=sources),
-        times={group: one for group, one in last.live.times.items() if topics_in(group) <= sources.keys()},
+        times={group: time for group, time in last.live.times.items() if topics_in(group) <= sources.keys()},
         states={name: runs for name, runs in states.items() if name in wanted},
         views={name: views[name].runs for name in resume.kept if name in views},
-        accounts={name: one for name, one in accounts.items() if name in resume.kept},
+        accounts={name: account for name, account in accounts.items() if name in resume.kept},
     )
 
 
@@ -185,12 +186,12 @@ def _from_record(track: Track, record: TrackRecord, epoch: int) -> Track:
 
 def _part(whole: Track, outputs: Collection[str]) -> Track:
     """A track of some of the outputs, before its first epoch."""
-    plan = flow.Plan(whole.plan.app, tuple(one for one in whole.plan.outputs if one.name in outputs))
+    plan = flow.Plan(whole.plan.app, tuple(output for output in whole.plan.outputs if output.name in outputs))
     sources = {name for output in plan.outputs for name in source_names(output.node)}
-    inputs = {name: one for name, one in whole.inputs.items() if name in sources}
+    inputs = {name: input_ for name, input_ in whole.inputs.items() if name in sources}
     cut = replace(whole.cut, sources={name: whole.cut.sources[name] for name in inputs})
-    return Track(whole.engine.for_part(plan, inputs), plan, inputs, cut, {}, {}, {}, {})
+    return Track(whole.engine.for_outputs(plan, inputs), plan, inputs, cut, {}, {}, {}, {})
 
 
-def _is_same(cut: SourceCut, one: Input | None) -> bool:
-    return one is None or one.topic.description.id == cut.topic_id
+def _is_same(cut: SourceCut, input_: Input | None) -> bool:
+    return input_ is None or input_.topic.id == cut.topic_id

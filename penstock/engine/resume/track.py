@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.engine.build.outputs import growth_of
-from penstock.engine.ledger.records import Account, States, StoredView, Times, TrackRecord, Versions
+from penstock.engine.ledger.records import Account, GroupWatermarks, States, StoredView, TrackRecord, Versions
 from penstock.engine.plan.cut import Cut
 from penstock.engine.plan.next_cut import Input, latest, together
 from penstock.engine.publish.accounts import account, meters
 from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
 from penstock.flow.lateness import timed_sources
-from penstock.log.ddl import to_ddl
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
+from penstock.schema.ddl import to_ddl
 from penstock.units import NO_TIME
 
 # Where any moment may be an end, silence makes an epoch this often, in microseconds.
@@ -38,18 +38,20 @@ class Track:
     plan: flow.Plan
     inputs: Mapping[str, Input]
     cut: Cut
-    times: Times
+    times: GroupWatermarks
     states: States
     views: States
     accounts: Mapping[str, Account]
 
-    def after(self, cut: Cut, times: Times, ran: EpochResult) -> Track:
+    def after(self, cut: Cut, times: GroupWatermarks, ran: EpochResult) -> Track:
         """The track after an epoch."""
-        totals = {name: self.accounts.get(name, Account()) + one for name, one in self.epoch_accounts(ran).items()}
+        totals = {
+            name: self.accounts.get(name, Account()) + account for name, account in self.epoch_accounts(ran).items()
+        }
         # Of topics that are no longer read together the time is forgotten: it would stand still, and be wrong later on.
         groups = set(map(together, self.timed_groups()))
-        kept = {group: one for group, one in self.times.items() if group in groups}
-        clocks = {**kept, **times}
+        current = {group: time for group, time in self.times.items() if group in groups}
+        clocks = {**current, **times}
         return replace(self, cut=cut, times=clocks, states=ran.states, views=ran.views, accounts=totals)
 
     def epoch_accounts(self, ran: EpochResult) -> dict[str, Account]:
@@ -60,30 +62,32 @@ class Track:
             if "events" in ran.state_counts.get(state.name, {})
         }
         return {
-            one.name: account(one.name, meters(one.node, state_of), ran.source_counts, ran.state_counts, ran.events)
-            for one in self.plan.outputs
+            output.name: account(
+                output.name, meters(output.node, state_of), ran.source_counts, ran.state_counts, ran.events
+            )
+            for output in self.plan.outputs
         }
 
     def timed_groups(self) -> set[tuple[str, ...]]:
         """The topics that are read together, whose time is one."""
         groups = {state.sources for state in self.engine.states().values()}
-        return groups | {timed_sources(one.node) for one in self.plan.outputs}
+        return groups | {timed_sources(output.node) for output in self.plan.outputs}
 
-    def closes_something(self, cut: Cut, times: Times) -> bool:
+    def closes_something(self, cut: Cut, times: GroupWatermarks) -> bool:
         """Whether a window may end because time has moved on, though nothing has come in."""
         for state in self.engine.states().values():
-            then, now = state.time_at(self.times), state.time_at(times)
+            then, now = state.watermark_at(self.times), state.watermark_at(times)
             if then < min(now, _last_end(cut, state.sources, _longest(state.node))) and _may_end(state.node, then, now):
                 return True
         return False
 
     def outputs_of(self, node: flow.Node) -> str:
         """The views and sinks that a node is part of."""
-        names = [one.name for one in self.plan.outputs if node in flow.upstream(one.node)]
+        names = [output.name for output in self.plan.outputs if node in flow.upstream(output.node)]
         return ", ".join(names)
 
     def to_record(self, versions: Versions) -> TrackRecord:
-        schemas = self.engine.built().outputs if self.plan.outputs else {}
+        schemas = self.engine.build().outputs if self.plan.outputs else {}
         return TrackRecord(
             self.cut,
             self.times,
@@ -114,7 +118,7 @@ def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
 
 def _longest(node: flow.Node) -> int:
     """How long after an event a window that holds it can end, with all windows that its answers are in."""
-    below = max((_longest(one) for one in flow.inputs(node)), default=0)
+    below = max((_longest(input_) for input_ in flow.inputs(node)), default=0)
     if isinstance(node, flow.TimedJoin):
         return below + max(node.before, node.after) + 1
     windowing = node.windowing if isinstance(node, flow.Aggregate) else None

@@ -1,12 +1,12 @@
 """Finding the rows that make an epoch fail, so that it can run without them.
 
-1. Expressions are evaluated again, guarded: one job finds every row on which one fails.
-2. So are users' functions: in Spark's tasks, what a function fails on is given to it again in smaller pieces, down to
-   single rows.
-3. Functions that cannot be guarded are run over parts of the range, until single rows are left.
+1. Expressions are evaluated again, guarded: one job finds all rows on which one fails.
+2. So are users' functions: in Spark's tasks, rows on which a function fails are given to it again in smaller pieces,
+   down to single rows.
+3. Functions that cannot be guarded are run over smaller and smaller parts of the range, down to single rows.
 
-A row is found only if it fails alone, and with an error that is its own. If something else fails meanwhile, because
-Spark has lost a process, nothing is found at all, and the epoch is run again.
+A row is found only if it fails alone, and with an error of its own. If something else fails during the search, because
+Spark has lost a process, nothing is found, and the epoch is run again.
 """
 
 from __future__ import annotations
@@ -20,146 +20,148 @@ from pyspark.sql import DataFrame
 from penstock.engine.ledger.records import Dead
 from penstock.engine.run.compiled import CompiledPlan, EpochInput
 from penstock.engine.run.failures import FAILURES, is_about_a_row, is_raised_by_python, plain_failure, reason
-from penstock.engine.run.lost import narrowed
+from penstock.engine.run.halving import Span, narrow
 from penstock.errors import PenstockError
 from penstock.flow import plan as flow
 
-# More rows of one epoch than this, and it is the function.
+# If more rows of one epoch fail than this, the function is to blame.
 MOST_FAILING = 100
-# A job that fails has failed; how often an epoch is tried again without the rows found so far.
+# How often an epoch is tried again without the rows found so far.
 MOST_ROUNDS = 10
-# Where nothing fails, the next part of the range is so much longer.
-_LONGER = 8
+# After a part of the range that does not fail, the next part is this many times longer.
+_SPAN_GROWTH = 8
 
-_Place = tuple[str, int, int]
+_Origin = tuple[str, int, int]
 
 
-def find_dead(engine: CompiledPlan, plan: flow.Plan, work: EpochInput, error: BaseException) -> Dead:
-    """The rows of this epoch that fail, with those found before; the same as before if no row is to blame.
+def find_dead(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochInput, error: BaseException) -> Dead:
+    """The rows of this epoch that fail, and those found before; only the latter if no other row is to blame.
 
-    `error` is how the epoch has failed. Raises SparkLostError if the search itself does, for another reason than rows.
+    `error` is the failure of the epoch. Raises SparkLostError if the search itself fails for another reason than rows.
     """
-    with _plain_failures(plan, work):
+    with _translate_failures(plan, epoch_input):
         by_python = is_raised_by_python(error)
-        dead = {} if by_python else _in_expressions(engine, plan, work)  # 1
+        dead = {} if by_python else _find_in_expressions(compiled_plan, plan, epoch_input)  # 1
         if not dead and any(isinstance(node, flow.Map) for node in flow.nodes(plan)):
-            dead = _in_functions(engine, work)  # 2, 3
+            dead = _find_in_functions(compiled_plan, epoch_input)  # 2, 3
         if not dead and by_python:
-            dead = _in_expressions(engine, plan, work)
-    return _with(work.dead, dead)
+            dead = _find_in_expressions(compiled_plan, plan, epoch_input)
+    return _merge_dead(epoch_input.dead, dead)
 
 
-def find_failing_output(engine: CompiledPlan, plan: flow.Plan, work: EpochInput) -> flow.Output | None:
-    """A view or sink that fails without the others, where no row is to blame; None if none does, now."""
-    with _plain_failures(plan, work):
-        return engine.failing_output(work)
+def find_failing_output(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochInput) -> flow.Output | None:
+    """A view or sink that fails without the others, when no row is to blame; None if none fails now."""
+    with _translate_failures(plan, epoch_input):
+        return compiled_plan.find_failing_output(epoch_input)
 
 
 @contextmanager
-def _plain_failures(plan: flow.Plan, work: EpochInput) -> Iterator[None]:
+def _translate_failures(plan: flow.Plan, epoch_input: EpochInput) -> Iterator[None]:
     try:
         yield
     except FAILURES as error:
-        raise plain_failure(error, f"app '{plan.app}', epoch {work.epoch}") from error
+        raise plain_failure(error, f"app '{plan.app}', epoch {epoch_input.epoch}") from error
 
 
-def _in_expressions(engine: CompiledPlan, plan: flow.Plan, work: EpochInput) -> dict[_Place, str]:
+def _find_in_expressions(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochInput) -> dict[_Origin, str]:
     try:
-        rows = engine.failing(work)
+        rows = compiled_plan.find_failing_rows(epoch_input)
     except FAILURES as error:
-        if is_about_a_row(error):  # a function fails, and stands before the expressions that could be looked at
+        if is_about_a_row(error):  # a function fails before the expressions are reached
             return {}
         raise
     steps = list(flow.nodes(plan))
-    return {(row["_topic"], row["_partition"], row["_offset"]): _said(steps[row["_step"]]) for row in rows}
+    return {(row["_topic"], row["_partition"], row["_offset"]): _describe_failure(steps[row["_step"]]) for row in rows}
 
 
-def _said(node: flow.Node) -> str:
+def _describe_failure(node: flow.Node) -> str:
     match node:
         case flow.Where():
-            return f"{node.place}: where({node.condition!r}) fails on it"
+            return f"{node.location}: where({node.condition!r}) fails on it"
         case flow.Select():
-            made = ", ".join(f"{one.name}={one.expression!r}" for one in node.columns if one.expression != one.name)
-            return f"{node.place}: an expression of select({made}) fails on it"
+            columns = ", ".join(
+                f"{column.name}={column.expression!r}" for column in node.columns if column.expression != column.name
+            )
+            return f"{node.location}: an expression of select({columns}) fails on it"
         case flow.Aggregate():
-            made = ", ".join(f"{one.name}={one.expression!r}" for one in (*node.keys, *node.aggregates))
-            return f"{node.place}: an expression of group_by and agg({made}) fails on it"
+            columns = ", ".join(f"{column.name}={column.expression!r}" for column in (*node.keys, *node.aggregates))
+            return f"{node.location}: an expression of group_by and agg({columns}) fails on it"
         case _:
-            return f"{node.place}: an expression fails on it"
+            return f"{node.location}: an expression fails on it"
 
 
-def _in_functions(engine: CompiledPlan, work: EpochInput) -> dict[_Place, str]:
-    rows, error = engine.failing_in_functions(work)
+def _find_in_functions(compiled_plan: CompiledPlan, epoch_input: EpochInput) -> dict[_Origin, str]:
+    rows, error = compiled_plan.find_failing_in_functions(epoch_input)
     if error is not None and not isinstance(error, AnalysisException) and not is_about_a_row(error):
         raise error
     dead = {(row["_topic"], row["_partition"], row["_offset"]): row["_error"] for row in rows}
     if len(dead) > MOST_FAILING:
         raise _too_many(*next(reversed(dead.items())))
-    return dead if dead or error is None else dict(_in_parts(engine, work))
+    return dead if dead or error is None else dict(_find_in_parts(compiled_plan, epoch_input))
 
 
-def _in_parts(engine: CompiledPlan, work: EpochInput) -> Iterator[tuple[_Place, str]]:
-    probes = engine.probes(work)
+def _find_in_parts(compiled_plan: CompiledPlan, epoch_input: EpochInput) -> Iterator[tuple[_Origin, str]]:
+    probes = compiled_plan.probes(epoch_input)
     count = 0
-    for topic, cut in work.cut.sources.items():
+    for topic, cut in epoch_input.cut.sources.items():
         for number in sorted(cut.starts):
-            rows = _Rows(engine, work, probes, topic, number)
-            for offset, why in rows.failing(cut.starts[number], cut.ends[number]):
+            rows = _PartitionProbe(compiled_plan, epoch_input, probes, topic, number)
+            for offset, cause in rows.find_failing_rows(cut.starts[number], cut.ends[number]):
                 count += 1
                 if count > MOST_FAILING:
-                    raise _too_many((topic, number, offset), why)
-                yield (topic, number, offset), why
+                    raise _too_many((topic, number, offset), cause)
+                yield (topic, number, offset), cause
 
 
-class _Rows:
-    """The rows of one partition, evaluated in parts."""
+class _PartitionProbe:
+    """Evaluates the rows of one partition in parts."""
 
     def __init__(
-        self, engine: CompiledPlan, work: EpochInput, probes: list[DataFrame], topic: str, number: int
+        self, compiled_plan: CompiledPlan, epoch_input: EpochInput, probes: list[DataFrame], topic: str, number: int
     ) -> None:
-        self._engine = engine
-        self._work = work
+        self._engine = compiled_plan
+        self._work = epoch_input
         self._probes = probes
         self._topic = topic
         self._number = number
 
-    def failing(self, start: int, end: int) -> Iterator[tuple[int, str]]:
-        """The rows that fail alone, and why; none where rows fail only together."""
+    def find_failing_rows(self, start: int, end: int) -> Iterator[tuple[int, str]]:
+        """The rows that fail alone, and why; nothing if rows fail only in combination."""
         size = 1
         while start < end:
             span = (start, min(start + size, end))
             if not self._fails(span):
-                start, size = span[1], size * _LONGER
+                start, size = span[1], size * _SPAN_GROWTH
                 continue
-            first, _ = narrowed(span, self._fails)
+            first, _ = narrow(span, self._fails)
             error = self._error((first, first + 1))
             if error is None:
                 return
             yield first, reason(error)
             start, size = first + 1, 1
 
-    def _fails(self, span: tuple[int, int]) -> bool:
+    def _fails(self, span: Span) -> bool:
         return self._error(span) is not None
 
-    def _error(self, span: tuple[int, int]) -> BaseException | None:
-        error = self._engine.fails(self._work, self._probes, self._topic, (self._number, *span))
+    def _error(self, span: Span) -> BaseException | None:
+        error = self._engine.failure_over(self._work, self._probes, self._topic, (self._number, *span))
         if error is not None and not is_about_a_row(error):
             raise error
         return error
 
 
-def _too_many(place: _Place, why: str) -> PenstockError:
-    topic, partition, offset = place
+def _too_many(origin: _Origin, cause: str) -> PenstockError:
+    topic, partition, offset = origin
     return PenstockError(
         f"topic '{topic}': a function of the app fails on more than {MOST_FAILING} rows of one epoch; "
-        f"the last was offset {offset} of partition {partition}: {why}",
+        f"the last was offset {offset} of partition {partition}: {cause}",
         hint="mend the function; rows it cannot deal with can be filtered out before it",
     )
 
 
-def _with(before: Dead, found: dict[_Place, str]) -> Dead:
-    """Those that were found before, and those found now."""
-    together = {topic: {number: dict(rows) for number, rows in parts.items()} for topic, parts in before.items()}
-    for (topic, partition, offset), why in sorted(found.items()):
-        together.setdefault(topic, {}).setdefault(partition, {})[offset] = why
-    return together
+def _merge_dead(known_rows: Dead, new_rows: dict[_Origin, str]) -> Dead:
+    """The rows that were found before, and those found now."""
+    merged_rows = {topic: {number: dict(rows) for number, rows in parts.items()} for topic, parts in known_rows.items()}
+    for (topic, partition, offset), cause in sorted(new_rows.items()):
+        merged_rows.setdefault(topic, {}).setdefault(partition, {})[offset] = cause
+    return merged_rows

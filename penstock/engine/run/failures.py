@@ -1,8 +1,8 @@
-"""Errors of Spark's jobs: whose fault they are, and what they are in the user's words.
+"""Errors of Spark's jobs: who is to blame, and what to tell the user.
 
-A job fails because a row cannot be evaluated, or because something was lost that has nothing to do with rows: a
-process, a connection, memory. Only what *proves* that evaluating a row has failed counts as the first; everything
-else is the second, and the same work is tried again.
+A job fails because a row cannot be evaluated, or because Spark has lost something that has nothing to do with rows: a
+process, a connection, memory. Only an error that *proves* that evaluating a row has failed counts as the former. All
+others count as the latter, and the same work is tried again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyspark.errors import PySparkException
 from penstock import errors
 from penstock.errors import PenstockError, UnavailableError
 
-# What a job can fail with: Spark's errors as PySpark knows them, those it does not know, and a Spark that has gone.
+# What a job can fail with: Spark's errors that PySpark knows, those it does not know, and a Spark that has ended.
 FAILURES = (PySparkException, Py4JError, ConnectionError)
 
-# -- what proves that it is the row -----------------------------------------------------------------------------------
+# -- what proves that a row is to blame -------------------------------------------------------------------------------
 
 # Classes of SQLSTATE for errors in data: of values, of keys in maps, in functions of Java, by a program's raise_error.
 _DATA_STATES = ("22", "23", "39", "54000", "P0001")
-# What Spark raises while it evaluates an expression, where it gives no SQLSTATE; and what Java's own library does then.
+# What Spark raises without a SQLSTATE while it evaluates an expression; and what Java's own library raises then.
 _DATA_CLASSES = re.compile(
     r"org\.apache\.spark\.Spark(Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|IllegalArgument|Upgrade)Exception"
     r"|java\.lang\.(Arithmetic|NumberFormat|IllegalArgument|(Array|String)?IndexOutOfBounds)Exception"
@@ -32,29 +32,29 @@ _DATA_CLASSES = re.compile(
 )
 _SPARK_RUNTIME = "org.apache.spark.SparkRuntimeException"
 _PYTHON_CLASS = "org.apache.spark.api.python.PythonException"
-# What Python raises in Spark's own code when a function has returned something that does not fit its type.
+# What Spark's own Python code raises when a function has returned something that does not fit its type.
 _MISFITS = re.compile(
     r"pyspark\.errors\.\S*\.PySpark(Type|Value|Runtime)Error|pyarrow\.lib\.Arrow(Invalid|TypeError|NotImplementedError)"
     r"|(_pickle\.)?PicklingError|TypeError|ValueError|OverflowError|AttributeError|decimal\.\w+|UnicodeEncodeError"
 )
-# What is raised in a function and is not about the row it was given.
+# What a function may raise that is not about its row.
 _NEVER_THE_ROW = re.compile(r"KeyboardInterrupt|GeneratorExit|.*MemoryError")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+', re.MULTILINE)
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
+_RAISED_CLASS = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _SPARK_CODE = re.compile(r"/(?:pyspark\.zip|py4j[^/]*\.zip|site-packages|dist-packages|python)/(?:pyspark|py4j)/")
 _PENSTOCK_CODE = re.compile(r"/penstock/(?:engine|log|flow|derive)/")
 _TRANSPORT = re.compile(r"/socket\.py$")
 
 # -- words ------------------------------------------------------------------------------------------------------------
 
-_OURS = re.compile(r"penstock\.errors\.(\w+): ([^\n]*)(?:\n  hint: ([^\n]*))?")
+_PENSTOCK_ERROR = re.compile(r"penstock\.errors\.(\w+): ([^\n]*)(?:\n  hint: ([^\n]*))?")
 _PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): ([^\n]*)", re.MULTILINE)
-# What helps somebody else: a code, and settings that an app must not change.
-_ASIDE = re.compile(
+# What does not help the user: a code, and settings that an app must not change.
+_IRRELEVANT = re.compile(
     r";?\s+SQLSTATE: \w+$| If necessary set \S+ to \S+ to bypass this error\.| Consider setting .*faulthandler.*$"
 )
-# Py4J's own line says only that a call has failed; the next one says why.
-_NOTHING_SAID = re.compile(r"An error occurred while calling ")
+# Py4J's own line only says that a call has failed; the next line says why.
+_NO_REASON = re.compile(r"An error occurred while calling ")
 _ONLY_ABORTED = re.compile(r"Job aborted due to|Exception thrown in awaitResult")
 _JAVA_CLASS = re.compile(r"^(?:: )?(?:\w+\.)+(\w+): ")
 _HINT = "what Spark says about it is in spark.log, in the folder of the app"
@@ -62,7 +62,7 @@ _LOST_HINT = (
     "if it happens again, look whether the machine is short of memory: its kernel ends processes then (dmesg), and "
     "smaller epochs need less: AppSettings(max_rows=...)"
 )
-_LOST = {
+_LOSSES = {
     "SPARK_JOB_CANCELLED": "the work was cancelled in Spark",
     "OutOfMemoryError": "Spark ran out of memory",
     "MemoryError": "a Python process of Spark ran out of memory",
@@ -78,7 +78,7 @@ _LOST = {
 class SparkLostError(UnavailableError):
     """Run it again: Spark lost a process, a connection or memory. No row is to blame; nothing was stored.
 
-    `attempt` says how often that has happened to the same epoch, one after the other.
+    `attempt` says how often in a row that has happened to the same epoch.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, attempt: int = 1) -> None:
@@ -88,7 +88,7 @@ class SparkLostError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One of the errors of Java that led to another, as far as it says something: `state` is its SQLSTATE."""
+    """One of a chain of Java exceptions. `state` is its SQLSTATE."""
 
     kind: str
     condition: str
@@ -97,10 +97,10 @@ class Cause:
 
 
 def plain_failure(error: BaseException, where: str) -> PenstockError:
-    """The same failure as an error that says what to do next."""
+    """The failure as an error that says what to do next."""
     text = str(error)
-    if ours := _OURS.findall(text):
-        name, message, hint = ours[-1]
+    if own_errors := _PENSTOCK_ERROR.findall(text):
+        name, message, hint = own_errors[-1]
         kind: type[PenstockError] = getattr(errors, name, PenstockError)
         return kind(message, hint=hint or None)
     if "No space left on device" in text:
@@ -110,16 +110,16 @@ def plain_failure(error: BaseException, where: str) -> PenstockError:
         )
     if is_about_a_row(error):
         return PenstockError(f"{where}: {reason(error)}", hint=_HINT)
-    return SparkLostError(f"{where}: {_what_was_lost(error)}", hint=_LOST_HINT)
+    return SparkLostError(f"{where}: {_describe_loss(error)}", hint=_LOST_HINT)
 
 
 def is_evaluation(failure: PenstockError) -> bool:
-    """Whether it may be a row's fault, and not that of a process, a file, a disk or a program that was replaced."""
+    """Whether a row may be to blame, and not a process, a file, a disk or an instance that was replaced."""
     return type(failure) is PenstockError
 
 
 def is_about_a_row(error: BaseException) -> bool:
-    """Whether a failure proves that evaluating some row has failed, in an expression or in a user's function."""
+    """Whether a failure proves that evaluating a row has failed, in an expression or in a user's function."""
     return any(map(_is_about_data, causes(error)))
 
 
@@ -136,73 +136,73 @@ def _is_about_data(cause: Cause) -> bool:
 
 
 def is_raised_on_a_row(traceback: str) -> bool:
-    """Whether a Python task has ended because a function raised something, or returned what does not fit.
+    """Whether a Python task has failed because a function raised an error, or returned a value that does not fit.
 
-    What is called last tells: a function of the user, and whatever that calls, comes after Spark's own code. Where
-    only code of Spark has failed, it is the row if a value could not be converted, and not if a connection broke.
+    The last calls decide: a user's function, and whatever it calls, comes after Spark's own code. If only Spark's code
+    has failed, a row is to blame if a value could not be converted, but not if a connection broke.
     """
     last = traceback.rpartition("Traceback (most recent call last):")[2]
     frames = list(_FRAME.finditer(last))
-    raised = _RAISED.search(last, frames[-1].end() if frames else 0)
-    if raised is None or _NEVER_THE_ROW.fullmatch(raised[1]):
+    raised_class = _RAISED_CLASS.search(last, frames[-1].end() if frames else 0)
+    if raised_class is None or _NEVER_THE_ROW.fullmatch(raised_class[1]):
         return False
     paths = [frame[1] for frame in frames]
-    engine = [at for at, path in enumerate(paths) if _SPARK_CODE.search(path) or _PENSTOCK_CODE.search(path)]
-    called = paths[engine[-1] + 1 :] if engine else paths
-    if called and not _TRANSPORT.search(called[0]):
+    own_code = [at for at, path in enumerate(paths) if _SPARK_CODE.search(path) or _PENSTOCK_CODE.search(path)]
+    called_paths = paths[own_code[-1] + 1 :] if own_code else paths
+    if called_paths and not _TRANSPORT.search(called_paths[0]):
         return True
-    return not any(map(_PENSTOCK_CODE.search, paths)) and _MISFITS.fullmatch(raised[1]) is not None
+    return not any(map(_PENSTOCK_CODE.search, paths)) and _MISFITS.fullmatch(raised_class[1]) is not None
 
 
 def causes(error: BaseException) -> Sequence[Cause]:
-    """What Java says led to a failure, the outermost first; nothing if Java no longer answers."""
-    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    found: list[Cause] = []
+    """The chain of Java exceptions of a failure, the outermost first; empty if Java no longer answers."""
+    exception = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    chain: list[Cause] = []
     try:
-        while thrown is not None and len(found) < 20:
-            kind = str(thrown.getClass().getName())
+        while exception is not None and len(chain) < 20:
+            kind = str(exception.getClass().getName())
             about_spark = kind.startswith("org.apache.spark.")
-            condition = _asked(thrown, "getCondition") if about_spark else ""
-            state = _asked(thrown, "getSqlState") if about_spark else ""
-            found.append(Cause(kind, condition, state, thrown.getMessage() or ""))
-            thrown = thrown.getCause()
+            condition = _call_method(exception, "getCondition") if about_spark else ""
+            state = _call_method(exception, "getSqlState") if about_spark else ""
+            chain.append(Cause(kind, condition, state, exception.getMessage() or ""))
+            exception = exception.getCause()
     except (Py4JError, OSError):
         pass
-    return found
+    return chain
 
 
-def _asked(thrown: object, method: str) -> str:
+def _call_method(exception: object, method: str) -> str:
     try:
-        return str(getattr(thrown, method)() or "")
+        return str(getattr(exception, method)() or "")
     except Py4JError:  # not every error of Spark has it
         return ""
 
 
 def reason(error: BaseException) -> str:
-    """The one line of a failure that says what was wrong."""
-    text = _said_by_java(error) or str(error)
-    if found := _PYTHON.findall(text):
-        name, message = found[-1]
+    """The line of a failure that says what went wrong."""
+    text = _java_message(error) or str(error)
+    if python_errors := _PYTHON.findall(text):
+        name, message = python_errors[-1]
         return f"{name}: {message}" if message else name
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    lines = [line for line in lines if not _NOTHING_SAID.match(line)] or lines
-    return _ASIDE.sub("", _JAVA_CLASS.sub(r"\1: ", lines[0])) if lines else type(error).__name__
+    lines = [line for line in lines if not _NO_REASON.match(line)] or lines
+    return _IRRELEVANT.sub("", _JAVA_CLASS.sub(r"\1: ", lines[0])) if lines else type(error).__name__
 
 
-def _said_by_java(error: BaseException) -> str:
-    """Where PySpark passes on no more than that something failed: the first cause that has a name, or the last one."""
+def _java_message(error: BaseException) -> str:
+    """For failures of which PySpark only says that they happened: the first cause with a condition, or the last one."""
     if not isinstance(error, Py4JJavaError):
         return ""
-    found = causes(error)
-    named = [cause.message for cause in found if cause.condition and cause.message]
-    told = [cause.message for cause in found if cause.message and not _ONLY_ABORTED.match(cause.message)]
-    return [*named[:1], *told[-1:], *(cause.kind.rpartition(".")[2] for cause in found[-1:]), ""][0]
+    chain = causes(error)
+    named_messages = [cause.message for cause in chain if cause.condition and cause.message]
+    other_messages = [cause.message for cause in chain if cause.message and not _ONLY_ABORTED.match(cause.message)]
+    return [*named_messages[:1], *other_messages[-1:], *(cause.kind.rpartition(".")[2] for cause in chain[-1:]), ""][0]
 
 
-def _what_was_lost(error: BaseException) -> str:
-    found = causes(error)
-    if not found and not isinstance(error, PySparkException):
+def _describe_loss(error: BaseException) -> str:
+    chain = causes(error)
+    if not chain and not isinstance(error, PySparkException):
         return "Spark does not answer"
-    text = "\n".join(f"{cause.kind} {cause.condition} {cause.message}" for cause in found)
-    said = next((words for sign, words in _LOST.items() if sign in text), None)
-    return f"{said} ({reason(error)})" if said else reason(error)
+    text = "\n".join(f"{cause.kind} {cause.condition} {cause.message}" for cause in chain)
+    loss = next((description for pattern, description in _LOSSES.items() if pattern in text), None)
+    return f"{loss} ({reason(error)})" if loss else reason(error)

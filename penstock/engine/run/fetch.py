@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.datasource.topic import Place, kept_topic
+from penstock.contracts import Batch
+from penstock.engine.datasource.topic import TopicRef, cached_topic
 from penstock.engine.operators.contract import OFFSET, PARTITION
-from penstock.engine.run.tasks import InArrow, assignment, state_partition
+from penstock.engine.run.tasks import MapInArrow, assignment, state_partition
 from penstock.errors import DamagedError
-from penstock.log import Batch
 
 
-def with_fetched(topic: str, columns: Mapping[str, str], write: InArrow) -> InArrow:
+def with_fetched(topic: str, columns: Mapping[str, str], write: MapInArrow) -> MapInArrow:
     """`write` over rows to which these columns were added; the values say which column of the topic each one is.
 
     The rows of a task are those of its share of the epoch, in the order in which they are in the log, perhaps without
@@ -75,9 +75,9 @@ class _Walk:
 
 
 def _stored_batches(given: Mapping[str, object], task: int, names: list[str]) -> Iterator[Batch]:
-    place, tasks = given["place"], given["tasks"]
-    assert isinstance(place, Mapping) and isinstance(tasks, list)
-    topic = kept_topic(Place(**place))
+    ref, tasks = given["topic"], given["tasks"]
+    assert isinstance(ref, Mapping) and isinstance(tasks, list)
+    topic = cached_topic(TopicRef(**ref))
     for partition, start, end in tasks[task]:
         yield from topic.batches({partition: start}, until={partition: end}, columns=names)
 

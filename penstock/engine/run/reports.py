@@ -1,6 +1,6 @@
-"""What the tasks of views and sinks report of an epoch, put together by output. Plain data.
+"""The reports of the tasks of views and sinks in one epoch, by output. Plain data.
 
-Spark gives the report of each task exactly once, whichever of its attempts succeeded.
+Spark returns the report of each task exactly once, no matter which of its attempts succeeded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ReportedOutputs:
     reports: Mapping[str, list[tuple[int, Mapping[str, Any]]]]
 
     @staticmethod
-    def of(rows: Iterable[Mapping[str, Any]]) -> ReportedOutputs:
+    def from_rows(rows: Iterable[Mapping[str, Any]]) -> ReportedOutputs:
         reports: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
         for row in rows:
             reports.setdefault(row["output"], []).append((row["partition"], json.loads(row["report"])))
@@ -44,7 +44,9 @@ class ReportedOutputs:
             if "runs" in report:
                 after[partition] = list(map(RunFile.from_document, report["runs"]))
             if "merged" in report:
-                _replace(after[partition], report["merged"]["files"], RunFile.from_document(report["merged"]["into"]))
+                _replace_merged(
+                    after[partition], report["merged"]["files"], RunFile.from_document(report["merged"]["into"])
+                )
         for partition, report in self.reports.get(view, []):
             if "added" in report:
                 after.setdefault(partition, []).append(RunFile.from_document(report["added"]))
@@ -52,17 +54,17 @@ class ReportedOutputs:
 
     def changes(self, view: str) -> tuple[RunFile, ...]:
         """The files that hold the changes of a view."""
-        found: list[RunFile] = []
+        files: list[RunFile] = []
         for _, report in self.reports.get(view, []):
-            found += map(RunFile.from_document, report.get("changes", []))
-            found += [RunFile.from_document(report["added"])] if "added" in report else []
-        return tuple(found)
+            files += map(RunFile.from_document, report.get("changes", []))
+            files += [RunFile.from_document(report["added"])] if "added" in report else []
+        return tuple(files)
 
 
-def _replace(files: list[RunFile], merged: list[str], into: RunFile) -> None:
-    """Put one file in the place of those it was merged of; nothing, if another task has done so before."""
+def _replace_merged(files: list[RunFile], merged_paths: list[str], merged_file: RunFile) -> None:
+    """Replace the files that were merged by the one they became, unless another task has done so before."""
     paths = [file.path for file in files]
-    if not set(merged) <= set(paths):
+    if not set(merged_paths) <= set(paths):
         return
-    at = paths.index(merged[0])
-    files[at : at + len(merged)] = [into]
+    at = paths.index(merged_paths[0])
+    files[at : at + len(merged_paths)] = [merged_file]

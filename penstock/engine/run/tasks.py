@@ -1,6 +1,7 @@
-"""What runs in Spark's tasks: each takes its rows, its state and the time, and leaves files and a report.
+"""What runs in Spark's tasks: each takes its rows, its state and the watermarks, and writes files and a report.
 
-The plan of an app is made once; what differs between epochs reaches the tasks as a local property that names a file.
+The DataFrame of an app is built once. What differs between epochs is in a file, the *assignment*, whose path reaches
+the tasks as a local property.
 """
 
 from __future__ import annotations
@@ -19,34 +20,35 @@ from pyspark import TaskContext
 
 from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.ledger.records import STATE_DIRECTORY, States
-from penstock.engine.operators.contract import Condensing, Keeper, Operator, PairOperator, Times
+from penstock.engine.operators.contract import Condenses, Operator, PairOperator, StateSpec, Watermarks
 from penstock.engine.state.arrangement import Arrangement, last_expiry
-from penstock.engine.state.rows import stacked
+from penstock.engine.state.rows import concat_rows
 from penstock.engine.state.run import Run, RunFile, open_runs, reachable, store_run
-from penstock.log.files import disk_errors
+from penstock.storage.files import disk_errors
 
-PROPERTY = "penstock.epoch"
-# Rows go back to Spark in pieces of this many, to bound what Python and the JVM hold at a time.
+ASSIGNMENT_PROPERTY = "penstock.epoch"
+# Rows go back to Spark in batches of this size, to bound what Python and the JVM hold at a time.
 OUTPUT_ROWS = 64 * 1024
-# Changes that may make no difference are looked through when there are so many.
+# Changes are condensed whenever there are this many.
 CONDENSED_ROWS = 256 * 1024
 
-InArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `DataFrame.mapInArrow`: called once in each task, with the rows of its partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one epoch tells its tasks."""
+    """What one epoch tells its tasks: all that differs between epochs. The same for every task."""
 
     directory: Path  # of the app
     epoch: int
     token: int
-    staging: str  # where reports and staged rows go, in the app's folder
+    staging: str  # the folder for reports and staged rows, in the app's folder
     partitions: int
-    times: Mapping[str, Times]  # by state
+    watermarks: Mapping[str, Watermarks]  # by state
     states: States
-    views: States  # the runs of each view, as the epoch before left them
-    keep_changes: bool  # whether the changes of views are to be kept for whoever follows them
+    views: States  # the runs of each view, after the epoch before
+    keep_changes: bool  # whether to store the changes of views for those who follow them
     sources: Mapping[str, Any]
 
     @property
@@ -56,22 +58,22 @@ class Assignment:
 
 
 def assignment() -> Assignment:
-    """Of the epoch this task belongs to."""
+    """The assignment of the epoch to which this task belongs."""
     _freeze_modules()
     context = TaskContext.get()
     assert context is not None
-    path = context.getLocalProperty(PROPERTY)
+    path = context.getLocalProperty(ASSIGNMENT_PROPERTY)
     assert path is not None
     return _load(path)
 
 
 @lru_cache(maxsize=1)
 def _freeze_modules() -> None:
-    """Take what a worker process has imported out of the garbage collector's sight, once.
+    """Exclude what a worker process has imported from garbage collection, once.
 
-    Spark collects garbage after every task; going through all modules again takes longer than a small task itself.
+    Spark collects garbage after every task, and going through all modules takes longer than a small task itself.
     """
-    pa.array([0])  # imports pandas, if it is there
+    pa.array([0])  # imports pandas, if it is installed
     gc.freeze()
 
 
@@ -84,7 +86,7 @@ def _load(path: str) -> Assignment:
         token=document["token"],
         staging=document["staging"],
         partitions=document["partitions"],
-        times={state: Times(*both) for state, both in document["times"].items()},
+        watermarks={state: Watermarks(*pair) for state, pair in document["times"].items()},
         states=_runs_of(document["states"]),
         views=_runs_of(document["views"]),
         keep_changes=document["keep_changes"],
@@ -100,107 +102,121 @@ def _runs_of(document: Mapping[str, Any]) -> States:
 
 
 def state_partition(partitions: int) -> int:
-    """Which state partition this task has.
+    """The state partition of this task.
 
-    Spark counts the tasks of a stage through all branches of a union; every branch has a multiple of `partitions`.
+    Spark numbers the tasks of a stage across all branches of a union; every branch has a multiple of `partitions`.
     """
     context = TaskContext.get()
     assert context is not None
     return context.partitionId() % partitions
 
 
-def stateful(operator: Operator, input_schema: pa.Schema, output_schema: pa.Schema) -> InArrow:
-    """An operator as a function for `mapInArrow`."""
+def operator_task(operator: Operator, input_schema: pa.Schema, output_schema: pa.Schema) -> MapInArrow:
+    """An operator as a function for `mapInArrow`. A task:
+
+    1. collects all changes of its partition, condensed if the operator can do that;
+    2. opens the runs of its state;
+    3. lets the operator step;
+    4. stores the new run and writes a report;
+    5. emits the operator's output.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"state {operator.state}"):
-            batches, left_out = _condensed(batches, operator)
-            changes = collected(batches, input_schema)
+            batches, dropped_events = _condense(batches, operator)
+            changes = collect_batches(batches, input_schema)
             state = OpenState(operator, changes.schema)
-            outcome = operator.step(changes, state.arrangement, state.times)
-            counts = {**outcome.counts, "events": outcome.counts["events"] + left_out} if left_out else outcome.counts
+            outcome = operator.step(changes, state.arrangement, state.watermarks)
+            counts = (
+                {**outcome.counts, "events": outcome.counts["events"] + dropped_events}
+                if dropped_events
+                else outcome.counts
+            )
             state.store(outcome.run, counts)
-            yield from _given(outcome.output, output_schema)
+            yield from _emit(outcome.output, output_schema)
 
     return run
 
 
-def _condensed(batches: Iterator[pa.RecordBatch], operator: Operator) -> tuple[Iterator[pa.RecordBatch], int]:
-    """The changes without those that make no difference, and how many events these are; by and by, as they come."""
-    if not isinstance(operator, Condensing):
+def _condense(batches: Iterator[pa.RecordBatch], operator: Operator) -> tuple[Iterator[pa.RecordBatch], int]:
+    """The changes without those that the operator does not need, and how many events were dropped.
+
+    Changes are condensed as they arrive, so that they are never all in memory.
+    """
+    if not isinstance(operator, Condenses):
         return batches, 0
     pending: list[pa.RecordBatch] = []
-    rows, limit, left_out = 0, CONDENSED_ROWS, 0
+    rows, limit, total_dropped = 0, CONDENSED_ROWS, 0
     for batch in batches:
         pending.append(batch)
         rows += batch.num_rows
         if rows >= limit:
-            condensed, less = operator.condensed(stacked(pending, batch.schema))
-            pending, rows, left_out = [condensed], condensed.num_rows, left_out + less
-            limit = max(CONDENSED_ROWS, 2 * rows)  # what does not get smaller is not looked at again and again
-    return iter(pending), left_out
+            condensed_rows, dropped_events = operator.condense(concat_rows(pending, batch.schema))
+            pending, rows, total_dropped = [condensed_rows], condensed_rows.num_rows, total_dropped + dropped_events
+            limit = max(CONDENSED_ROWS, 2 * rows)  # rows that cannot be dropped are not condensed again and again
+    return iter(pending), total_dropped
 
 
-def paired(operator: PairOperator, input_schema: pa.Schema, output_schema: pa.Schema) -> InArrow:
-    """An operator with two states as a function for `mapInArrow`."""
+def pair_operator_task(operator: PairOperator, input_schema: pa.Schema, output_schema: pa.Schema) -> MapInArrow:
+    """An operator with two states as a function for `mapInArrow`, in the same steps."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"state {operator.left.state}"):
-            changes = collected(batches, input_schema)
+            changes = collect_batches(batches, input_schema)
             left, right = OpenState(operator.left, changes.schema), OpenState(operator.right, changes.schema)
-            outcome = operator.step(changes, left.arrangement, right.arrangement, left.times)
+            outcome = operator.step(changes, left.arrangement, right.arrangement, left.watermarks)
             left.store(outcome.left, outcome.left_counts)
             right.store(outcome.right, outcome.right_counts)
-            yield from _given(outcome.output, output_schema)
+            yield from _emit(outcome.output, output_schema)
 
     return run
 
 
-def _given(output: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _emit(output: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in output:
-        yield from pieces(batch.select(schema.names).cast(schema))
+        yield from split_batch(batch.select(schema.names).cast(schema))
 
 
 class OpenState:
-    """A state, in the partition that this task has: as the epoch before left it, and how this one leaves it.
+    """A state in the partition of this task: reads it as the epoch before left it, and stores what this epoch adds.
 
-    `reader` names who opens the files, where it is not the one who keeps the state: they stay open under that name.
+    `reader` is the name under which the files stay open. A task that only reads the state has a name of its own.
     """
 
-    def __init__(self, keeper: Keeper, changes: pa.Schema, *, reader: str = "state") -> None:
+    def __init__(self, spec: StateSpec, changes: pa.Schema, *, reader: str = "state") -> None:
         self._epoch = assignment()
-        self._keeper = keeper
+        self._spec = spec
         self._partition = state_partition(self._epoch.partitions)
-        self.times = self._epoch.times[keeper.state]
-        files = self._epoch.states.get(keeper.state, {}).get(self._partition, ())
-        self._files = reachable(files, self.times.before)
-        runs = open_runs(self._epoch.directory, f"{reader}/{keeper.state}/{self._partition}", self._files)
-        self.arrangement = Arrangement(keeper.kind, keeper.schema(changes), runs)
+        self.watermarks = self._epoch.watermarks[spec.state]
+        files = self._epoch.states.get(spec.state, {}).get(self._partition, ())
+        self._files = reachable(files, self.watermarks.before)
+        runs = open_runs(self._epoch.directory, f"{reader}/{spec.state}/{self._partition}", self._files)
+        self.arrangement = Arrangement(spec.kind, spec.schema(changes), runs)
 
     def store(self, run: Run, counts: Mapping[str, int]) -> None:
-        """Store what the epoch adds, and report which files the state has now."""
-        left = self._stored(self.arrangement.with_run(run))
-        report(
+        """Store what the epoch adds, durably, and report the files that the state has now. Called once per task."""
+        runs = self._store_run(self.arrangement.with_run(run))
+        write_report(
             self._epoch,
-            {"state": self._keeper.state, "partition": self._partition, "counts": counts, "runs": left},
+            {"state": self._spec.state, "partition": self._partition, "counts": counts, "runs": runs},
         )
 
-    def _stored(self, arrangement: Arrangement) -> list[dict[str, object]]:
-        """The run files after the epoch: the new run is stored, merged with such as are small."""
-        kept = [file.to_document() for file in self._files]
+    def _store_run(self, arrangement: Arrangement) -> list[dict[str, object]]:
+        """Store the new run, merged with small older ones: the files of the state after the epoch."""
+        documents = [file.to_document() for file in self._files]
         if len(arrangement.runs) == len(self._files):
-            return kept  # the epoch has changed nothing
-        expires = self._keeper.expires
-        count, run = arrangement.settled(expires, self.times.after)
+            return documents  # the epoch changes nothing
+        expires = self._spec.expiry
+        count, run = arrangement.merge_small_runs(expires, self.watermarks.after)
         if not run.rows:
-            return kept[:count]
-        folder = f"{STATE_DIRECTORY}/{self._keeper.state}/{self._partition}"
-        stored = store_run(self._epoch.directory, folder, self._epoch.prefix, run, last_expiry(expires, run))
-        return [*kept[:count], stored.to_document()]
+            return documents[:count]
+        folder = f"{STATE_DIRECTORY}/{self._spec.state}/{self._partition}"
+        file = store_run(self._epoch.directory, folder, self._epoch.prefix, run, last_expiry(expires, run))
+        return [*documents[:count], file.to_document()]
 
 
-def report(epoch: Assignment, document: Mapping[str, object]) -> None:
-    """Leave a report for the driver. A task that runs twice leaves two, which say the same."""
+def write_report(epoch: Assignment, document: Mapping[str, object]) -> None:
+    """Write a report for the driver. A task that runs twice writes two reports that say the same."""
     folder = epoch.directory / epoch.staging
     name = secrets.token_hex(8)
     draft = folder / f"{name}.tmp"
@@ -208,12 +224,12 @@ def report(epoch: Assignment, document: Mapping[str, object]) -> None:
     draft.rename(folder / f"{name}.report.json")
 
 
-def collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """All rows of a task as one batch."""
-    whole = stacked(list(batches), schema)
-    return pa.RecordBatch.from_arrays(whole.columns, names=whole.schema.names)
+def collect_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Collect all rows of a task into one batch."""
+    rows = concat_rows(list(batches), schema)
+    return pa.RecordBatch.from_arrays(rows.columns, names=rows.schema.names)
 
 
-def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in range(0, batch.num_rows, OUTPUT_ROWS):
         yield batch.slice(start, OUTPUT_ROWS)

@@ -1,7 +1,7 @@
-"""Views as the tasks of an epoch write them: the changes of a view become runs, sorted and merged like those of state.
+"""How the tasks of an epoch write views: the changes of a view become runs, sorted and merged like those of states.
 
-A *keyed* view replaces rows by their key, a *counted* one adds up how often each row is there, and an *appended* one
-only grows. Whatever a task writes is a new file; the driver's commit names it, or it is garbage.
+A *keyed* view replaces rows by their key, a *counted* one adds up the counts of rows, and an *appended* one only grows.
+A task only writes new files. The driver's commit names them; otherwise they are garbage.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ import pyarrow.compute as pc
 
 from penstock.engine.datasource.topic import plain_errors
 from penstock.engine.ledger.records import VIEWS_DIRECTORY, Growth
-from penstock.engine.operators.contract import EVENTS, WEIGHT, keyed
-from penstock.engine.run.tasks import Assignment, InArrow, assignment, collected, state_partition
-from penstock.engine.state.arrangement import GROWTH, Adding, Arrangement, Replacing
+from penstock.engine.operators.contract import EVENTS, WEIGHT, with_run_key
+from penstock.engine.run.tasks import Assignment, MapInArrow, assignment, collect_batches, state_partition
+from penstock.engine.state.arrangement import Adding, Arrangement, Replacing, newest_to_merge
 from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.hashing import hash_rows
-from penstock.engine.state.rows import Numbers, hashes, integers, taken, with_columns, without_columns
+from penstock.engine.state.rows import Numbers, hashes, integers, take_rows, with_columns, without_columns
 from penstock.engine.state.run import Run, RunFile, open_batches, open_runs, store_batches, store_run
-from penstock.engine.state.search import by_key, firsts
-from penstock.log.files import disk_errors
+from penstock.engine.state.search import argsort_by_key, firsts, lasts
+from penstock.storage.files import disk_errors
 
-_REPORTED: dict[str, pa.DataType] = {"output": pa.string(), "partition": pa.int32(), "report": pa.string()}
-REPORTED = pa.schema(_REPORTED)
-# Appended runs of this size are not merged any further: reading a few of them costs no more than reading one.
+_REPORT_FIELDS: dict[str, pa.DataType] = {"output": pa.string(), "partition": pa.int32(), "report": pa.string()}
+REPORT_SCHEMA = pa.schema(_REPORT_FIELDS)
+# Appended files are not merged beyond this size: reading a few of them costs no more than reading one.
 MOST_APPENDED_BYTES = 128 * 1024 * 1024
-# So many rows of small batches become one batch when appended runs are merged.
+# When appended files are merged, small batches are joined into batches of this many rows.
 MERGED_ROWS = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """What is kept of one view. `schema` has its columns, `key` those that identify a row of a keyed one."""
+    """One view. `schema` has its columns, `key` those that identify a row of a keyed view."""
 
     name: str
     schema: pa.Schema
@@ -59,61 +59,63 @@ class ViewSpec:
         mark = pa.field(GONE, pa.bool_()) if self.growth == "keyed" else pa.field(COUNT, pa.int64())
         return pa.schema([*self.schema, mark, pa.field(ORDER, pa.int64()), pa.field(ID, pa.int64())])
 
-    def run_of(self, changes: pa.RecordBatch) -> Run:
-        """An epoch's changes, with `_weight`, as a run."""
+    def to_run(self, changes: pa.RecordBatch) -> Run:
+        """The changes of an epoch, which have `_weight`, as a run."""
         rows = without_columns(changes, WEIGHT)
         key = self.schema.names if self.key is None else self.key
-        both = hash_rows([rows.column(name) for name in key])
-        order, id_ = (np.broadcast_to(one, changes.num_rows).view(np.uint64) for one in both)  # one, without a key
-        rows = keyed(rows, order, id_)
+        key_hashes = hash_rows([rows.column(name) for name in key])
+        order, id_ = (
+            np.broadcast_to(hashes_, changes.num_rows).view(np.uint64) for hashes_ in key_hashes
+        )  # one, without a key
+        rows = with_run_key(rows, order, id_)
         weights = integers(changes, WEIGHT)
         run = _newest_rows(rows, weights) if self.growth == "keyed" else _counted_rows(rows, weights)
         return Run(run.select(self.run_schema.names))
 
 
 def _newest_rows(rows: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
-    """Of each key the row that was added; where none was, the one that was taken away, as gone."""
+    """For each key the row that was added; if none was, the one that was retracted, as a deletion."""
     order, id_ = hashes(rows, ORDER), hashes(rows, ID)
-    at = by_key(order, id_, (weights > 0).astype(np.int64))
+    at = argsort_by_key(order, id_, (weights > 0).astype(np.int64))
     begins = firsts(order[at], id_[at])
-    last = at[np.append(begins[1:], True)[: len(begins)]]
-    return with_columns(taken(rows, last), {GONE: weights[last] < 0})
+    last = at[lasts(begins)]
+    return with_columns(take_rows(rows, last), {GONE: weights[last] < 0})
 
 
 def _counted_rows(rows: pa.RecordBatch, weights: Numbers) -> pa.RecordBatch:
-    """Each different row once, with how many of it have come or gone."""
+    """Each different row once, with the sum of its weights."""
     order, id_ = hashes(rows, ORDER), hashes(rows, ID)
-    at = by_key(order, id_)
+    at = argsort_by_key(order, id_)
     begins = np.flatnonzero(firsts(order[at], id_[at]))
     counts = np.add.reduceat(weights[at], begins) if len(begins) else weights[:0]
     alive = counts != 0
-    return with_columns(taken(rows, at[begins[alive]]), {COUNT: counts[alive]})
+    return with_columns(take_rows(rows, at[begins[alive]]), {COUNT: counts[alive]})
 
 
-def keep_view(view: ViewSpec) -> InArrow:
-    """A function for `mapInArrow` that takes the changes of a view, writes files, and gives one row: its report.
+def view_writer(view: ViewSpec) -> MapInArrow:
+    """A function for `mapInArrow` that writes the changes of a view to files, and emits one row: its report.
 
     The changes have the columns of the view, `_weight` unless the view is an appended one, and perhaps `_events`.
     """
-    write = _append if view.growth == "appended" else _merge
+    write = _append_rows if view.growth == "appended" else _merge_changes
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with plain_errors(), disk_errors(f"view '{view.name}'"):
             epoch = assignment()
-            counted = _CountedChanges(view, batches)
-            report = write(view, epoch, counted)
-            yield report_row(view.name, state_partition(epoch.partitions), {**report, "events": counted.events})
+            changes = _CountedChanges(view, batches)
+            report = write(view, epoch, changes)
+            yield report_row(view.name, state_partition(epoch.partitions), {**report, "events": changes.events})
 
     return run
 
 
 def report_row(output: str, partition: int, report: dict[str, object]) -> pa.RecordBatch:
     row = {"output": output, "partition": partition, "report": json.dumps(report)}
-    return pa.RecordBatch.from_pylist([row], schema=REPORTED)
+    return pa.RecordBatch.from_pylist([row], schema=REPORT_SCHEMA)
 
 
 class _CountedChanges:
-    """The changes of a view, with the types of its columns, while the events they stand for are counted."""
+    """The changes of a view, cast to the types of its columns; counts their events while they are read."""
 
     def __init__(self, view: ViewSpec, batches: Iterator[pa.RecordBatch]) -> None:
         self._schema = view.changes_schema
@@ -124,12 +126,12 @@ class _CountedChanges:
         for batch in self._batches:
             if batch.num_rows:
                 self.events += events_in(batch)
-                # Spark says of parts of lists and structs whether they may be null: that is not part of a type here.
+                # Spark also says which parts of lists and structs may be null. Stored types do not.
                 yield batch.select(self._schema.names).cast(self._schema)
 
 
 def events_in(batch: pa.RecordBatch) -> int:
-    """How many events the rows are, where they have met no state."""
+    """How many events the rows are, if they have not passed through a state."""
     if EVENTS in batch.schema.names:
         return int(pc.sum(batch.column(EVENTS)).as_py())
     if WEIGHT not in batch.schema.names:
@@ -137,68 +139,58 @@ def events_in(batch: pa.RecordBatch) -> int:
     return int(pc.sum(pc.max_element_wise(batch.column(WEIGHT), 0)).as_py())
 
 
-def _merge(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
-    """Add the changes to the runs of this task's partition; which runs it has now, and a file with the changes."""
+def _merge_changes(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
+    """Merge the changes into the runs of this task's partition. The report has the runs, and a file of changes."""
     partition = state_partition(epoch.partitions)
     files = epoch.views.get(view.name, {}).get(partition, ())
-    changes = collected(iter(batches), view.changes_schema)
-    kept = [file.to_document() for file in files]
+    changes = collect_batches(iter(batches), view.changes_schema)
+    documents = [file.to_document() for file in files]
     if not changes.num_rows:
-        return {"runs": kept}
+        return {"runs": documents}
     folder = f"{VIEWS_DIRECTORY}/{view.name}/{partition}"
     report: dict[str, object] = {}
     if epoch.keep_changes:
         report["changes"] = [store_batches(epoch.directory, folder, epoch.prefix, [changes]).to_document()]
     runs = open_runs(epoch.directory, folder, files)
-    arrangement = Arrangement(view.kind, view.run_schema, runs).with_run(view.run_of(changes))
+    arrangement = Arrangement(view.kind, view.run_schema, runs).with_run(view.to_run(changes))
     if len(arrangement.runs) == len(files):
-        return {**report, "runs": kept}  # what came has gone again
-    count, run = arrangement.settled(_lasts, 0)
+        return {**report, "runs": documents}  # the changes cancel out
+    count, run = arrangement.merge_small_runs(_never_expires, 0)
     if run.rows:
-        kept = [*kept[:count], store_run(epoch.directory, folder, epoch.prefix, run).to_document()]
-    return {**report, "runs": kept if run.rows else kept[:count]}
+        documents = [*documents[:count], store_run(epoch.directory, folder, epoch.prefix, run).to_document()]
+    return {**report, "runs": documents if run.rows else documents[:count]}
 
 
-def _lasts(rows: pa.RecordBatch, whole: bool) -> None:
-    """Rows of views do not expire."""
+def _never_expires(rows: pa.RecordBatch, whole: bool) -> None:
+    """Rows of views never expire."""
 
 
-def _append(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
-    """Write the rows to a file of their own, as they come, and merge earlier small files into one.
+def _append_rows(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:
+    """Write the rows to a new file as they arrive, and merge small files of earlier epochs.
 
-    Several tasks may have the same partition. So a task says what it added, and which of the earlier files became one,
-    for which it takes only those that were there before.
+    Several tasks may have the same partition. So a task reports what it added, and which files it merged. It only
+    merges files that existed before this epoch.
     """
     folder = f"{VIEWS_DIRECTORY}/{view.name}/{state_partition(epoch.partitions)}"
     report: dict[str, object] = {}
     rows = iter(batches)
     if (first := next(rows, None)) is not None:
-        added = store_batches(epoch.directory, folder, epoch.prefix, chain([first], rows))
-        report["added"] = added.to_document()
+        file = store_batches(epoch.directory, folder, epoch.prefix, chain([first], rows))
+        report["added"] = file.to_document()
     files = epoch.views.get(view.name, {}).get(state_partition(epoch.partitions), ())
-    if (count := _small_files(files)) > 1:
+    sizes = ((file.bytes, file.bytes) for file in reversed(files))
+    if (count := newest_to_merge(sizes, MOST_APPENDED_BYTES)) > 1:
         small = files[len(files) - count :]
-        merged = store_batches(epoch.directory, folder, epoch.prefix, _merged_batches(epoch.directory, small))
-        report["merged"] = {"files": [file.path for file in small], "into": merged.to_document()}
+        merged_file = store_batches(epoch.directory, folder, epoch.prefix, _merged_batches(epoch.directory, small))
+        report["merged"] = {"files": [file.path for file in small], "into": merged_file.to_document()}
     return report
-
-
-def _small_files(files: Sequence[RunFile]) -> int:
-    """How many of the newest files should become one; 0 or 1 for none."""
-    count, size = 0, 0
-    for file in reversed(files):
-        if (count and file.bytes > GROWTH * size) or size + file.bytes > MOST_APPENDED_BYTES:
-            break
-        size += file.bytes
-        count += 1
-    return count
 
 
 def _merged_batches(directory: Path, files: Sequence[RunFile]) -> Iterator[pa.RecordBatch]:
     pending: list[pa.RecordBatch] = []
     for batch in (batch for file in files for batch in open_batches(directory, file)):
         pending.append(batch)
-        if sum(one.num_rows for one in pending) >= MERGED_ROWS:
+        if sum(pending_batch.num_rows for pending_batch in pending) >= MERGED_ROWS:
             yield pa.concat_batches(pending)  # type: ignore[attr-defined]  # missing from the stubs
             pending = []
     if pending:

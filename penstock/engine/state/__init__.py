@@ -1,1 +1,1 @@
-"""State as sorted, immutable Arrow runs: how they are stored, searched and merged. No Spark here."""
+"""State as sorted, immutable Arrow runs: storing, searching and merging them. No Spark here."""

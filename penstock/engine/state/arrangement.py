@@ -1,71 +1,92 @@
-"""An arrangement: the runs of one state partition as one thing, to look up in and to add to.
+"""An arrangement: the runs of one state partition, looked up in and added to as one.
 
-Rows with the same key may lie in several runs. How they become one says the kind of the state:
+Rows of the same key may be in several runs. The kind of the state says how they become one row:
 
-- *adding*: what a run says is added to what older runs say (a count, a sum, a least value), with a rule per column. A
-  key whose `_n` has become zero is gone. A row with `_whole` says all there is: what older runs say counts no more.
-- *replacing*: what a newer run says is what counts. A row with `_gone` takes away what older runs say.
+- *adding*: a newer row is added to the older ones (a count, a sum, a minimum), with a rule per column. A key whose `_n`
+  reaches zero is deleted. A row with `_whole` is the complete state of its key: older rows no longer count.
+- *replacing*: the newest row counts. A row with `_gone` deletes its key.
 
-Each epoch adds at most one run. Runs are merged when an older one is not much larger than the next, so there are few,
-and each row is copied a number of times that grows with the logarithm of the state.
+Each epoch adds at most one run. The newest runs are merged, up to the first older one that is much larger than all of
+them. So there are few runs, and the number of times a row is copied grows with the logarithm of the state's size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engine.state.columns import COUNT, GONE, WHOLE
-from penstock.engine.state.combine import Rule, rejoined, together
-from penstock.engine.state.rows import Numbers, gathered, integers, mask, nulls, picked, stacked, taken, with_columns
+from penstock.engine.state.combine import CombineRows, Rule, combine_columns, interleave_rows
+from penstock.engine.state.rows import (
+    Numbers,
+    concat_rows,
+    filter_rows,
+    gather_rows,
+    integers,
+    mask,
+    null_rows,
+    take_rows,
+    with_columns,
+)
 from penstock.engine.state.run import Run
-from penstock.engine.state.search import NOWHERE, Hashes, Mask, Positions, interleaved, lower_bounds, positions, ranges
+from penstock.engine.state.search import (
+    NOWHERE,
+    Hashes,
+    Mask,
+    Positions,
+    interleave,
+    lower_bounds,
+    positions,
+    positions_of_orders,
+)
 
-# An older run this many times larger than the next is left alone.
+# A run that is this many times larger than all newer ones is not merged with them.
 GROWTH = 3
-# Columns of text hold at most 2 GiB in one batch, so runs are not merged beyond this.
+# A text column of one batch holds at most 2 GiB, so merging stops well below that.
 MOST_BYTES = 1024 * 1024 * 1024
 
-Keep = Callable[[pa.RecordBatch], Mask]
-Expires = Callable[[pa.RecordBatch, bool], Numbers | None]
-"""From which watermark on rows cannot be reached any more (None: never), given whether they are all of their state."""
+RowFilter = Callable[[pa.RecordBatch], Mask]
+Expiry = Callable[[pa.RecordBatch, bool], Numbers | None]
+"""For rows of a state, the watermarks at which they expire; None: never. The flag says that these are all its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """What the columns of an adding state mean; columns that are not named are the same in all rows of a key.
+    """A state whose rows are added up, with a rule per column.
 
-    `titles` says what a user would call them.
+    A column without a rule has the same value in all rows of a key. `titles` are the names that errors use for columns.
     """
 
     rules: dict[str, Rule]
     titles: dict[str, str] = field(default_factory=dict)
 
-    def together(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
-        """Two batches, row by row of the same keys, as one."""
+    def combine_rows(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
+        """Combine two batches of the same keys, row by row."""
         if WHOLE not in newer.schema.names:
-            return self._summed(older, newer)
+            return self._sum_rows(older, newer)
         whole = mask(newer.column(WHOLE))
-        summed = self._summed(picked(older, ~whole), picked(newer, ~whole))
-        both = rejoined(whole, picked(newer, whole), summed) if whole.any() else summed
-        return with_columns(both, {WHOLE: whole | mask(older.column(WHOLE))})
+        sums = self._sum_rows(filter_rows(older, ~whole), filter_rows(newer, ~whole))
+        rows = interleave_rows(whole, filter_rows(newer, whole), sums) if whole.any() else sums
+        return with_columns(rows, {WHOLE: whole | mask(older.column(WHOLE))})
 
-    def _summed(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
+    def _sum_rows(self, older: pa.RecordBatch, newer: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
-            together(self.rules.get(name, "same"), older.column(name), newer.column(name), self.titles.get(name, name))
+            combine_columns(
+                self.rules.get(name, "same"), older.column(name), newer.column(name), self.titles.get(name, name)
+            )
             for name in newer.schema.names
         ]
         return pa.RecordBatch.from_arrays(columns, schema=newer.schema)
 
-    def merged(self, older: Run, newer: Run) -> Run:
-        """Two runs as one."""
-        run = _merged(older, newer, self.together)
+    def merge(self, older: Run, newer: Run) -> Run:
+        """Merge two runs into one."""
+        run = _merge_runs(older, newer, self.combine_rows)
         if set(self.rules) != {COUNT}:
-            return run  # a part that counts for nothing may still change a sum
-        return Run(picked(run.batch, self.alive(run.batch)))
+            return run  # a row with a count of zero may still change a sum
+        return Run(filter_rows(run.batch, self.alive(run.batch)))
 
     def alive(self, rows: pa.RecordBatch) -> Mask:
         alive: Mask = integers(rows, COUNT) != 0
@@ -74,10 +95,10 @@ class Adding:
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
-    """A state in which the newest row of a key counts."""
+    """A state in which only the newest row of a key counts."""
 
-    def merged(self, older: Run, newer: Run) -> Run:
-        return _merged(older, newer, lambda _, replacing: replacing)
+    def merge(self, older: Run, newer: Run) -> Run:
+        return _merge_runs(older, newer, lambda _, newer_rows: newer_rows)
 
     def alive(self, rows: pa.RecordBatch) -> Mask:
         return ~mask(rows.column(GONE))
@@ -101,125 +122,139 @@ class Arrangement:
     # -- looking up ---------------------------------------------------------------------------------------------------
 
     def look_up(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Mask]:
-        """The rows of those of these keys (unique, best sorted) that have one, in their order; and which have one."""
-        found, keys = self._newest(order, id_) if isinstance(self.kind, Replacing) else self._added_up(order, id_)
-        alive = self.kind.alive(found)
-        found, keys = picked(found, alive), keys[alive]
-        there = np.zeros(len(order), dtype=np.bool_)
-        there[keys] = True
-        return (found if _rises(keys) else taken(found, np.argsort(keys))), there
+        """Look up keys, which must be unique and are found faster if sorted.
 
-    def _newest(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
-        """Of each key what the newest run says that knows it, and the numbers of these keys."""
+        Returns the rows that were found, in the order of the keys, and which keys have one.
+        """
+        look_up = self._look_up_newest if isinstance(self.kind, Replacing) else self._look_up_sums
+        rows, keys = look_up(order, id_)
+        alive = self.kind.alive(rows)
+        rows, keys = filter_rows(rows, alive), keys[alive]
+        has_row = np.zeros(len(order), dtype=np.bool_)
+        has_row[keys] = True
+        return (rows if _is_ascending(keys) else take_rows(rows, np.argsort(keys))), has_row
+
+    def _look_up_newest(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
+        """For each key the row of the newest run that has it; and the numbers of the keys that were found."""
         rows, keys = [], [np.empty(0, dtype=np.int64)]
-        unknown = np.arange(len(order))
+        missing = np.arange(len(order))
         for run in reversed(self.runs):
-            at = positions(run.order, run.id, order[unknown], id_[unknown])
-            known = at != NOWHERE
-            rows.append(taken(run.batch, at[known]))
-            keys.append(unknown[known])
-            unknown = unknown[~known]
-        return stacked(rows, self.schema), np.concatenate(keys)
+            at = positions(run.order, run.id, order[missing], id_[missing])
+            in_run = at != NOWHERE
+            rows.append(take_rows(run.batch, at[in_run]))
+            keys.append(missing[in_run])
+            missing = missing[~in_run]
+        return concat_rows(rows, self.schema), np.concatenate(keys)
 
-    def _added_up(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
-        """Of each key all that the runs say, added up, and the numbers of these keys."""
+    def _look_up_sums(self, order: Hashes, id_: Hashes) -> tuple[pa.RecordBatch, Positions]:
+        """For each key the sum of its rows in all runs; and the numbers of the keys that were found."""
         parts = []
         for run in self.runs:
             at = positions(run.order, run.id, order, id_)
-            parts.append(taken(run.batch, np.sort(at[at != NOWHERE])))
-        found = self._folded(parts)
-        at = positions(found.order, found.id, order, id_)
+            parts.append(take_rows(run.batch, np.sort(at[at != NOWHERE])))
+        sums = self._fold(parts)
+        at = positions(sums.order, sums.id, order, id_)
         keys = np.flatnonzero(at != NOWHERE)
-        return (found.batch if _rises(at[keys]) else taken(found.batch, at[keys])), keys
+        return (sums.batch if _is_ascending(at[keys]) else take_rows(sums.batch, at[keys])), keys
 
-    def of_orders(self, order: Hashes) -> Run:
-        """All rows whose order is one of these (unique and sorted), as one run."""
-        found = self._folded([taken(run.batch, ranges(run.order, order)) for run in self.runs])
-        return self._living(found)
+    def rows_of_orders(self, order: Hashes) -> Run:
+        """All rows whose order is one of these, which must be unique and sorted, as one run."""
+        rows = self._fold([take_rows(run.batch, positions_of_orders(run.order, order)) for run in self.runs])
+        return self._live_rows(rows)
 
-    def between(self, bounds: Sequence[tuple[int, int]], keep: Keep) -> Run:
-        """All rows whose order lies in one of these ranges (ends included) and that `keep` wants, as one run."""
+    def rows_between(self, bounds: Sequence[tuple[int, int]], keep: RowFilter) -> Run:
+        """All rows that `keep` selects and whose order is in one of these ranges, ends included, as one run."""
         parts = []
         for run in self.runs:
             for low, high in bounds:
                 start = int(np.searchsorted(run.order, np.uint64(low), side="left"))
                 end = int(np.searchsorted(run.order, np.uint64(high), side="right"))
                 part = run.batch.slice(start, end - start)
-                parts.append(picked(part, keep(part)))
-        return self._living(self._folded(parts))
+                parts.append(filter_rows(part, keep(part)))
+        return self._live_rows(self._fold(parts))
 
-    def _folded(self, parts: Sequence[pa.RecordBatch]) -> Run:
-        """Parts of runs, oldest first, as one run.
+    def _fold(self, parts: Sequence[pa.RecordBatch]) -> Run:
+        """Merge parts of runs, given oldest first, into one run.
 
-        It begins with the newest, which are small, so that large ones are copied once; and since merging does the same
-        with the newest runs, sums of doubles come out the same to the last digit, whatever was merged in between.
+        It starts from the newest, which are the small ones, so a large one is copied once. Merging runs on disk goes in
+        the same order, so sums of doubles are the same to the last digit, no matter which runs were merged before.
         """
-        folded = Run(nulls(self.schema, 0))
+        result = Run(null_rows(self.schema, 0))
         for part in reversed(parts):
-            folded = self.kind.merged(Run(part), folded)
-        return folded
+            result = self.kind.merge(Run(part), result)
+        return result
 
-    def _living(self, run: Run) -> Run:
-        return Run(picked(run.batch, self.kind.alive(run.batch)))
+    def _live_rows(self, run: Run) -> Run:
+        return Run(filter_rows(run.batch, self.kind.alive(run.batch)))
 
-    # -- adding to ----------------------------------------------------------------------------------------------------
+    # -- adding -------------------------------------------------------------------------------------------------------
 
     def with_run(self, run: Run) -> Arrangement:
         return Arrangement(self.kind, self.schema, (*self.runs, run)) if run.rows else self
 
-    def settled(self, expires: Expires, watermark: int) -> tuple[int, Run]:
-        """How many of the oldest runs stay as they are, and all others as one run, which may be empty.
+    def merge_small_runs(self, expiry: Expiry, watermark: int) -> tuple[int, Run]:
+        """Merge the newest runs, as far as that pays: how many of the oldest stay, and all others as one run.
 
-        The newest run is one of the others. Rows that cannot be reached any more are left out where runs are merged.
+        The newest run is always among the others. Merging drops expired rows, so the run may be empty.
         """
-        count = max(1, self.merges())
+        count = max(1, self.merge_count())
         if count == 1:
             return len(self.runs) - 1, self.runs[-1]
-        return len(self.runs) - count, self.merged(count, expires, watermark)
+        return len(self.runs) - count, self.merge_newest(count, expiry, watermark)
 
-    def merges(self) -> int:
-        """How many of the newest runs should become one; 0 or 1 for none."""
-        count, rows, size = 0, 0, 0
-        for run in reversed(self.runs):
-            size += run.batch.nbytes
-            if (count and run.rows > GROWTH * rows) or size > MOST_BYTES:
-                break
-            rows += run.rows
-            count += 1
-        return count
+    def merge_count(self) -> int:
+        """How many of the newest runs should be merged into one; 0 or 1: none."""
+        return newest_to_merge(((run.rows, run.batch.nbytes) for run in reversed(self.runs)), MOST_BYTES)
 
-    def merged(self, count: int, expires: Expires, watermark: int) -> Run:
-        """The newest `count` runs as one, without rows that cannot be reached any more."""
-        folded = self._folded([run.batch for run in self.runs[len(self.runs) - count :]])
-        whole = count == len(self.runs)
-        if whole:  # nothing older is left that a row which says 'gone' could hide
-            folded = self._living(folded)
-        ends = expires(folded.batch, whole)
-        return folded if ends is None else Run(picked(folded.batch, ends > watermark))
+    def merge_newest(self, count: int, expiry: Expiry, watermark: int) -> Run:
+        """Merge the newest `count` runs into one, without expired rows."""
+        result = self._fold([run.batch for run in self.runs[len(self.runs) - count :]])
+        is_all = count == len(self.runs)
+        if is_all:  # there is no older run whose rows a deletion must still hide
+            result = self._live_rows(result)
+        expiries = expiry(result.batch, is_all)
+        return result if expiries is None else Run(filter_rows(result.batch, expiries > watermark))
 
 
-def last_expiry(expires: Expires, run: Run) -> int | None:
-    """From which watermark on no row of a run can be reached any more; None: some last for ever."""
-    ends = expires(run.batch, False)
-    return None if ends is None else int(ends.max())
+def newest_to_merge(runs: Iterable[tuple[int, int]], most_bytes: int) -> int:
+    """How many of the newest runs should be merged into one; 0 or 1: none.
+
+    `runs` are the size and the bytes of each, from the newest to the oldest. The first that is much larger than all
+    newer ones is left alone, with all older ones; so is one with which the merged run would have more than
+    `most_bytes`.
+    """
+    count = size = total_bytes = 0
+    for run_size, run_bytes in runs:
+        total_bytes += run_bytes
+        if (count and run_size > GROWTH * size) or total_bytes > most_bytes:
+            break
+        size += run_size
+        count += 1
+    return count
 
 
-def _merged(older: Run, newer: Run, both: Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]) -> Run:
-    """Two runs as one; `both` makes one row of two with the same key."""
+def last_expiry(expiry: Expiry, run: Run) -> int | None:
+    """The watermark at which the last row of a run expires; None: some never do."""
+    expiries = expiry(run.batch, False)
+    return None if expiries is None else int(expiries.max())
+
+
+def _merge_runs(older: Run, newer: Run, combine: CombineRows) -> Run:
+    """Merge two runs into one; `combine` makes one row of two with the same key."""
     if not older.rows or not newer.rows:
         return newer if newer.rows else older
     at = lower_bounds(older.order, older.id, newer.order, newer.id)
     inside = np.minimum(at, older.rows - 1)
-    known = (older.order[inside] == newer.order) & (older.id[inside] == newer.id)
-    joined = both(taken(older.batch, at[known]), picked(newer.batch, known))
-    rows = [older.batch, joined, picked(newer.batch, ~known)]
-    # Joined rows stand where the older ones stood, and new ones in between.
-    fresh = older.rows + joined.num_rows
-    places = np.arange(older.rows)
-    places[at[known]] = np.arange(older.rows, fresh)
-    behind = np.arange(fresh, fresh + rows[2].num_rows)
-    return Run(gathered(rows, interleaved(places, behind, at[~known])))
+    in_both = (older.order[inside] == newer.order) & (older.id[inside] == newer.id)
+    combined_rows = combine(take_rows(older.batch, at[in_both]), filter_rows(newer.batch, in_both))
+    rows = [older.batch, combined_rows, filter_rows(newer.batch, ~in_both)]
+    # A combined row replaces the older one in its position; rows with new keys go in between.
+    first_new = older.rows + combined_rows.num_rows
+    older_at = np.arange(older.rows)
+    older_at[at[in_both]] = np.arange(older.rows, first_new)
+    new_at = np.arange(first_new, first_new + rows[2].num_rows)
+    return Run(gather_rows(rows, interleave(older_at, new_at, at[~in_both])))
 
 
-def _rises(at: Positions) -> bool:
+def _is_ascending(at: Positions) -> bool:
     return bool((at[1:] > at[:-1]).all())

@@ -1,7 +1,7 @@
-"""How values of one key become one: sums, least and greatest values of every type that Spark can add or compare, bits.
+"""Combining values of the same key: sums, minima and maxima of every type that Spark adds or compares, and bitmaps.
 
-The same values give the same result on every machine and in every retry. Nulls are left out, as Spark does; NaN is
-greater than every other number, as in Spark; a sum that does not fit its type is an error and never wraps around.
+The same values give the same result on every machine and in every retry. As in Spark, nulls are ignored and NaN is
+greater than every other number. A sum that does not fit its type is an error; it never wraps around.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.state.rows import Column, gathered, picked
+from penstock.engine.state.rows import Column, filter_rows, gather_rows
 from penstock.engine.state.search import Mask
 from penstock.errors import RowError
 
 Rule = Literal["sum", "min", "max", "or", "and", "same"]
-Together = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
+CombineRows = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
 
-# The most digits of an Arrow decimal with 128 bits; adding needs one more for a moment.
+# The most digits that an Arrow decimal of 128 bits has. While adding, one more is needed.
 MOST_DIGITS = 38
 
 
-def together(rule: Rule, older: Column, newer: Column, title: str) -> Column:
-    """Two columns, row by row of one key, as one. `title` is what a user would call it."""
+def combine_columns(rule: Rule, older: Column, newer: Column, title: str) -> Column:
+    """Combine two columns whose rows have the same keys. `title` is the name that errors use for the column."""
     if rule == "same":
         return newer
     if rule == "sum":
         return _sum(older, newer, title)
     if rule in ("or", "and"):
-        return _bits(np.bitwise_or if rule == "or" else np.bitwise_and, older, newer)
-    chosen: Column = pc.if_else(_wins(rule, older, newer), newer, older)
-    return chosen
+        return _combine_bits(np.bitwise_or if rule == "or" else np.bitwise_and, older, newer)
+    values: Column = pc.if_else(_newer_wins(rule, older, newer), newer, older)
+    return values
 
 
-def _wins(rule: Rule, older: Column, newer: Column) -> Column:
-    """Where the newer value takes the place of the older one."""
+def _newer_wins(rule: Rule, older: Column, newer: Column) -> Column:
+    """Where the newer value replaces the older one."""
     wins = pc.less(newer, older) if rule == "min" else pc.greater(newer, older)
     if pa.types.is_floating(newer.type):
         wins = pc.or_(wins, pc.is_nan(older if rule == "min" else newer))
@@ -48,11 +48,11 @@ def _wins(rule: Rule, older: Column, newer: Column) -> Column:
 
 def _sum(older: Column, newer: Column, title: str) -> Column:
     try:
-        total = _added(older, newer)
+        total = _add_checked(older, newer)
     except pa.ArrowInvalid:
-        one, other = _first_overflow(older, newer)
+        left, right = _first_overflow(older, newer)
         raise RowError(
-            f"{title}: the sum is too large for its type {newer.type}; {one} and {other} were to be added",
+            f"{title}: the sum is too large for its type {newer.type}; {left} and {right} were to be added",
             hint="give the sum a wider type, as in sum(CAST(amount AS decimal(38, 2))), or sum doubles",
         ) from None
     if not older.null_count and not newer.null_count:
@@ -60,7 +60,7 @@ def _sum(older: Column, newer: Column, title: str) -> Column:
     return pc.coalesce(total, older, newer)
 
 
-def _added(older: Column, newer: Column) -> Column:
+def _add_checked(older: Column, newer: Column) -> Column:
     type_ = newer.type
     if not pa.types.is_decimal(type_):
         return pc.add_checked(older, newer)
@@ -70,51 +70,56 @@ def _added(older: Column, newer: Column) -> Column:
     return pc.add_checked(older, newer).cast(type_)
 
 
-def _bits(both: np.ufunc, older: Column, newer: Column) -> Column:
-    """Columns of bytes, as long in the one as in the other, and never null: as Spark's bitmaps are."""
+def _combine_bits(combine: np.ufunc, older: Column, newer: Column) -> Column:
+    """Combine columns of bytes that have the same lengths row by row and no nulls, as Spark's bitmaps do."""
     if not len(newer):
         return newer
-    offsets, bits = _bytes(newer)
-    joined = both(_bytes(older)[1], bits)
-    return pa.Array.from_buffers(newer.type, len(newer), [None, pa.py_buffer(offsets.data), pa.py_buffer(joined.data)])
+    offsets, bits = _value_offsets_and_bytes(newer)
+    combined_bits = combine(_value_offsets_and_bytes(older)[1], bits)
+    return pa.Array.from_buffers(
+        newer.type, len(newer), [None, pa.py_buffer(offsets.data), pa.py_buffer(combined_bits.data)]
+    )
 
 
-def _bytes(column: Column) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Where in the bytes of a column its values begin and end, and the bytes."""
-    _, places, content = column.buffers()
-    assert places is not None and content is not None
-    offsets = np.frombuffer(memoryview(places), dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+def _value_offsets_and_bytes(column: Column) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """The bytes of a column, and the offsets in them at which its values begin and end."""
+    _, offset_buffer, content = column.buffers()
+    assert offset_buffer is not None and content is not None
+    offsets = np.frombuffer(memoryview(offset_buffer), dtype=np.int32)[column.offset : column.offset + len(column) + 1]
     return offsets - offsets[0], np.frombuffer(memoryview(content), dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _first_overflow(older: Column, newer: Column) -> tuple[object, object]:
-    for one, other in zip(older.to_pylist(), newer.to_pylist(), strict=True):
-        if one is not None and other is not None and not _fits(one, other, newer.type):
-            return one, other
+    for older_value, newer_value in zip(older.to_pylist(), newer.to_pylist(), strict=True):
+        if older_value is not None and newer_value is not None and not _fits(older_value, newer_value, newer.type):
+            return older_value, newer_value
     raise AssertionError("no sum was too large")
 
 
-def _fits(one: int | Decimal, other: int | Decimal, type_: pa.DataType) -> bool:
+def _fits(left: int | Decimal, right: int | Decimal, type_: pa.DataType) -> bool:
     if isinstance(type_, pa.Decimal128Type):
-        exactly = Context(prec=2 * MOST_DIGITS)
-        return bool(abs(exactly.add(one, other)) < exactly.power(10, type_.precision - type_.scale))
-    most = 2 ** (type_.bit_width - 1)
-    return bool(-most <= one + other < most)
+        exact = Context(prec=2 * MOST_DIGITS)
+        return bool(abs(exact.add(left, right)) < exact.power(10, type_.precision - type_.scale))
+    bound = 2 ** (type_.bit_width - 1)
+    return bool(-bound <= left + right < bound)
 
 
-def folded(rows: pa.RecordBatch, begins: Mask, both: Together) -> pa.RecordBatch:
-    """One row for each stretch of rows, of which `begins` marks the first: neighbours are joined until one is left."""
+def fold_groups(rows: pa.RecordBatch, begins: Mask, combine: CombineRows) -> pa.RecordBatch:
+    """Combine each group of neighbouring rows into one row; `begins` marks the first row of each group.
+
+    Rows are combined in pairs until one is left, always in the same order.
+    """
     while not begins.all():
         number = np.arange(len(begins)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
         right = number % 2 == 1
         left = ~right
-        paired = np.append(right[1:], False)
-        joined = both(picked(rows, paired), picked(rows, right))
-        rows, begins = rejoined(paired[left], joined, picked(rows, left & ~paired)), begins[left]
+        has_partner = np.append(right[1:], False)
+        pairs = combine(filter_rows(rows, has_partner), filter_rows(rows, right))
+        rows, begins = interleave_rows(has_partner[left], pairs, filter_rows(rows, left & ~has_partner)), begins[left]
     return rows
 
 
-def rejoined(first: Mask, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of two batches in one order: the next of `one` where `first` says so, else the next of `other`."""
-    at = np.where(first, np.cumsum(first) - 1, one.num_rows + np.cumsum(~first) - 1)
-    return gathered([one, other], at)
+def interleave_rows(from_first: Mask, first_rows: pa.RecordBatch, second_rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of two batches, interleaved: `from_first` says of each row which batch it comes from."""
+    at = np.where(from_first, np.cumsum(from_first) - 1, first_rows.num_rows + np.cumsum(~from_first) - 1)
+    return gather_rows([first_rows, second_rows], at)

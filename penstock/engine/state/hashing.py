@@ -1,12 +1,13 @@
 """The order and the id of rows: two 64-bit hashes of the values of some columns, the same on every machine, forever.
 
-Stored runs are sorted by them, so this is a file format: another hash is another format. The mechanism is xxHash64,
-chained from column to column with two seeds. Each value becomes 8-byte words or bytes, whatever the width of its type:
+Stored runs are sorted by them, so this is a file format: a different hash would be a different format. The mechanism is
+xxHash64, chained from column to column, with two seeds. Each value becomes 8-byte words or bytes, independent of the
+width of its type:
 
 - whole numbers, booleans, dates and timestamps: one word; decimals: two, of their unscaled number;
 - floats: the bits of the double, where -0.0 is 0.0 and all NaN are one;
 - text and binary: their bytes; beyond `LONG_BYTES` the two words of their BLAKE2b and their length;
-- lists, and maps as lists of entries: their length, and the sum of the hashes of their items, each with its place;
+- lists, and maps as lists of entries: their length, and the sum of the hashes of their items, each with its index;
 - structs: the number of their fields, then the fields;
 - null: one word, chained to the complement of the hash so far.
 """
@@ -27,35 +28,35 @@ import pyarrow as pa
 
 from penstock.engine.state.rows import Column
 from penstock.errors import RowError
-from penstock.log.hashing import Words, chain_bytes, chain_numbers
+from penstock.schema.hashing import Words, chain_bytes, chain_numbers
 
 ORDER_SEED = 0x70656E73746F636B
 ID_SEED = 0x2545F4914F6CDD1D
 _ITEM_SEED = 0x5851F42D4C957F2D
 _NULL_WORD = 0x6E756C6C
-# Work on text grows with the longest value among thousands of rows, so longer ones are digested first.
+# Text is hashed thousands of rows at a time, and the longest value sets the pace. So longer values are digested first.
 LONG_BYTES = 512
 
 Order = npt.NDArray[np.int64]
 
 
 def hash_rows(columns: Sequence[Column]) -> tuple[Order, Order]:
-    """The order and the id of each row, by its values in these columns, of equal lengths. Slices and nulls are fine.
+    """The order and the id of each row, by its values in these columns. Slices and nulls are allowed.
 
-    Without columns all rows are the same one: then there is one hash of each kind.
+    Without columns all rows are equal, and a single order and id are returned.
     """
     rows = len(columns[0]) if columns else 1
-    hashed = []
+    results = []
     for seed in (ORDER_SEED, ID_SEED):
         hashes = np.full(rows, seed, dtype=np.uint64)
         for column in columns:
             _chain(column, hashes)
-        hashed.append(hashes.view(np.int64))
-    return hashed[0], hashed[1]
+        results.append(hashes.view(np.int64))
+    return results[0], results[1]
 
 
 def _chain(column: Column, hashes: Words) -> None:
-    """Replace each hash by that of the row's value, seeded with it."""
+    """Replace each hash by that of the row's value, with the old hash as its seed."""
     if not len(column):
         return
     if not column.null_count:
@@ -69,7 +70,7 @@ def _chain(column: Column, hashes: Words) -> None:
 
 
 def _chain_values(column: Column, hashes: Words) -> None:
-    """The same, where whatever becomes of nulls does not matter."""
+    """The same; the hashes of nulls are undefined."""
     type_ = column.type
     if _is_text(type_):
         _chain_text(column, hashes)
@@ -140,10 +141,10 @@ def _chain_list(column: Column, hashes: Words) -> None:
     offsets = np.frombuffer(_buffer(column, 1), f"<i{size}", len(column) + 1, column.offset * size).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     lengths = np.diff(offsets)
-    places = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
-    # Of an item its place is hashed first, so that the sum depends on the order of the items.
+    positions = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
+    # The index of an item is hashed before it, so that the sum depends on the order of the items.
     items = np.full(last - first, _ITEM_SEED, dtype=np.uint64)
-    chain_numbers(places, items)
+    chain_numbers(positions, items)
     for part in _items(column):
         _chain(part.slice(first, last - first), items)
     sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(items)])
@@ -152,7 +153,7 @@ def _chain_list(column: Column, hashes: Words) -> None:
 
 
 def _items(column: Any) -> tuple[Column, ...]:
-    """What the items of a list column consist of: one column, or keys and values of a map; all rows of the child."""
+    """The child columns that hold the items of a list column: one, or the keys and values of a map. Not sliced."""
     return (column.keys, column.items) if pa.types.is_map(column.type) else (column.values,)
 
 
@@ -167,14 +168,14 @@ _EXACT = Context(prec=80)
 
 _Pair = tuple[int, int]
 _Step = Callable[[Any, int, int], _Pair]
-"""Both hashes after a value that is not null, seeded with those before it."""
+"""The two hashes after a value that is not null, given the two before it."""
 
 
 def hash_key(values: Sequence[object], types: Sequence[pa.DataType]) -> tuple[int, int]:
-    """The order and the id of one row of Python values, as `hash_rows` gives them for columns of these types.
+    """The order and the id of one row of Python values: the same as those of `hash_rows` for columns of these types.
 
-    A value that is not one of its type is a RowError: a number with a fraction in a column of whole numbers, a text in
-    a column of numbers. A timestamp without a zone is taken for UTC.
+    A value that is not of its type is a RowError, such as text in a column of numbers, or a number with a fraction in a
+    column of whole numbers. A timestamp without a zone is in UTC.
     """
     return key_hasher(types)(values)
 
@@ -183,7 +184,7 @@ def key_hasher(types: Sequence[pa.DataType]) -> Callable[[Sequence[object]], tup
     """`hash_key` for many rows of the same types."""
     steps = [_step(type_) for type_ in types]
 
-    def hashed(values: Sequence[object]) -> tuple[int, int]:
+    def hash_values(values: Sequence[object]) -> tuple[int, int]:
         order, id_ = ORDER_SEED, ID_SEED
         for value, step in zip(values, steps, strict=True):
             try:
@@ -191,26 +192,26 @@ def key_hasher(types: Sequence[pa.DataType]) -> Callable[[Sequence[object]], tup
             except (TypeError, ValueError, AttributeError, OverflowError, ArithmeticError, pa.ArrowException):
                 type_ = types[steps.index(step)]
                 raise RowError(f"a value of type {type_} is needed; found {value!r}") from None
-        return _signed(order), _signed(id_)
+        return _as_signed(order), _as_signed(id_)
 
-    return hashed
+    return hash_values
 
 
 def _chain_null(order: int, id_: int) -> _Pair:
     return _chain_word(_NULL_WORD, order ^ _MASK, id_ ^ _MASK)
 
 
-def _signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
 @lru_cache(maxsize=1024)
 def _step(type_: pa.DataType) -> _Step:
     if pa.types.is_boolean(type_):
-        return lambda value, order, id_: _chain_word(_boolean(value), order, id_)
+        return lambda value, order, id_: _chain_word(_as_bit(value), order, id_)
     if pa.types.is_integer(type_):
         least, most = (0, 2**type_.bit_width) if pa.types.is_unsigned_integer(type_) else _bounds(type_.bit_width)
-        return lambda value, order, id_: _chain_word(_whole(value, least, most), order, id_)
+        return lambda value, order, id_: _chain_word(_whole_number(value, least, most), order, id_)
     if pa.types.is_floating(type_):
         single = pa.types.is_float32(type_)
         return lambda value, order, id_: _chain_word(_double_bits(value, single), order, id_)
@@ -231,13 +232,13 @@ def _bounds(bits: int) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1)
 
 
-def _boolean(value: object) -> int:
+def _as_bit(value: object) -> int:
     if not isinstance(value, bool):
         raise TypeError
     return int(value)
 
 
-def _whole(value: Any, least: int, most: int) -> int:
+def _whole_number(value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not least <= value < most or value != int(value):
         raise TypeError
     return int(value)
@@ -287,22 +288,22 @@ def _microseconds(value: Any) -> int:
 
 
 def _chain_array(column: Column, order: int, id_: int) -> _Pair:
-    hashed = []
+    results = []
     for seed in (order, id_):
         hashes = np.full(1, seed, dtype=np.uint64)
         _chain(column, hashes)
-        hashed.append(int(hashes[0]))
-    return hashed[0], hashed[1]
+        results.append(int(hashes[0]))
+    return results[0], results[1]
 
 
-# xxHash64 with plain numbers, for two seeds at once: what does not depend on the seed is computed once.
+# xxHash64 with plain numbers, for two seeds at once: what is independent of the seed is computed once.
 
 
 def _chain_word(word: int, order: int, id_: int) -> _Pair:
-    mixed = word * _P2 & _MASK
-    mixed = ((mixed << 31 | mixed >> 33) & _MASK) * _P1 & _MASK
-    order = (order + _P5 + 8 & _MASK) ^ mixed
-    id_ = (id_ + _P5 + 8 & _MASK) ^ mixed
+    bits = word * _P2 & _MASK
+    bits = ((bits << 31 | bits >> 33) & _MASK) * _P1 & _MASK
+    order = (order + _P5 + 8 & _MASK) ^ bits
+    id_ = (id_ + _P5 + 8 & _MASK) ^ bits
     return (
         _avalanche((order << 27 | order >> 37) * _P1 + _P4 & _MASK),
         _avalanche((id_ << 27 | id_ >> 37) * _P1 + _P4 & _MASK),
@@ -321,13 +322,13 @@ def _chain_content(content: bytes, order: int, id_: int) -> _Pair:
         for word in _digest_words(content):
             order, id_ = _chain_word(word, order, id_)
         return order, id_
-    whole = length & ~31
-    if whole:
-        order, id_ = _stripes(content, whole, order), _stripes(content, whole, id_)
+    striped_length = length & ~31
+    if striped_length:
+        order, id_ = _stripes(content, striped_length, order), _stripes(content, striped_length, id_)
     else:
         order, id_ = order + _P5, id_ + _P5
     order, id_ = order + length & _MASK, id_ + length & _MASK
-    at = whole
+    at = striped_length
     while at + 8 <= length:
         word = int.from_bytes(content[at : at + 8], "little") * _P2 & _MASK
         word = ((word << 31 | word >> 33) & _MASK) * _P1 & _MASK
@@ -349,16 +350,16 @@ def _chain_content(content: bytes, order: int, id_: int) -> _Pair:
     return _avalanche(order), _avalanche(id_)
 
 
-def _stripes(content: bytes, whole: int, seed: int) -> int:
+def _stripes(content: bytes, length: int, seed: int) -> int:
     lanes = [seed + _P1 + _P2 & _MASK, seed + _P2 & _MASK, seed, seed - _P1 & _MASK]
-    words = struct.unpack(f"<{whole // 8}Q", content[:whole])
+    words = struct.unpack(f"<{length // 8}Q", content[:length])
     for at, word in enumerate(words):
         lane = lanes[at & 3] + word * _P2 & _MASK
         lanes[at & 3] = ((lane << 31 | lane >> 33) & _MASK) * _P1 & _MASK
     total = sum((lane << turn | lane >> 64 - turn) & _MASK for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True))
     total &= _MASK
     for lane in lanes:
-        lane = lane * _P2 & _MASK
-        lane = ((lane << 31 | lane >> 33) & _MASK) * _P1 & _MASK
-        total = (total ^ lane) * _P1 + _P4 & _MASK
+        bits = lane * _P2 & _MASK
+        bits = ((bits << 31 | bits >> 33) & _MASK) * _P1 & _MASK
+        total = (total ^ bits) * _P1 + _P4 & _MASK
     return total

@@ -1,8 +1,8 @@
 """A run: rows of one state, sorted by a 64-bit order, in an Arrow file that never changes.
 
-Every row has an `_order` (by which it is found), an `_id` (with the order it tells rows apart: 128 bits, so that no two
-keys of any real state agree in both; rows are sorted by it where orders are equal) and columns of its own. The file is
-mapped, never read as a whole, except once by each process that opens it, to see that it is undamaged.
+Every row has an `_order`, by which it is found, an `_id`, which distinguishes rows of the same order, and columns of
+its own. Rows are sorted by both. Together they are 128 bits, so no two keys of any real state share them. The file is
+mapped. Each process reads it as a whole only once, to check that it is undamaged.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.engine.state.columns import ID, ORDER
-from penstock.engine.state.rows import hashes, taken
-from penstock.engine.state.search import Hashes, by_key, in_order
+from penstock.engine.state.rows import hashes, take_rows
+from penstock.engine.state.search import Hashes, argsort_by_key, is_sorted
 from penstock.errors import DamagedError
 
-# What this process has open, by the folder of an app and a folder of runs in it.
-_opened: dict[tuple[Path, str], dict[RunFile, Run]] = {}
+# The runs that this process has open, by the folder of an app and a folder of runs in it.
+_open_runs_by_folder: dict[tuple[Path, str], dict[RunFile, Run]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """Where a run is (relative to the app's folder) and what it must hold; what a commit remembers of it.
+    """A run as a commit names it: its path, relative to the app's folder, and what the file must contain.
 
-    From the watermark `expires` on no row of it can be reached any more; None: some rows last for ever.
+    At the watermark `expires` all its rows have expired; None: some never do.
     """
 
     path: str
@@ -72,29 +72,29 @@ class Run:
 
 
 def sorted_run(batch: pa.RecordBatch) -> Run:
-    """A run of these rows, which may be in any order."""
+    """Sort these rows into a run."""
     order, id_ = hashes(batch, ORDER), hashes(batch, ID)
-    return Run(batch if in_order(order, id_) else taken(batch, by_key(order, id_)))
+    return Run(batch if is_sorted(order, id_) else take_rows(batch, argsort_by_key(order, id_)))
 
 
 def store_run(directory: Path, folder: str, prefix: str, run: Run, expires: int | None = None) -> RunFile:
-    """Write a run durably under a name that nobody else has; it begins with `prefix`."""
+    """Write a run durably, under a new name that begins with `prefix`."""
     return replace(store_batches(directory, folder, prefix, [run.batch]), expires=expires)
 
 
 def store_batches(directory: Path, folder: str, prefix: str, batches: Iterable[pa.RecordBatch]) -> RunFile:
-    """The same for batches as they come, of which there is at least one."""
-    place = directory / folder
-    if not place.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
-        for made in (place.parent, place.parent.parent):
-            _sync(made)
-    path = place / f"{prefix}-{secrets.token_hex(4)}.arrow"
+    """Like `store_run`, for batches as they arrive; there must be at least one."""
+    parent = directory / folder
+    if not parent.is_dir():
+        parent.mkdir(parents=True, exist_ok=True)
+        for new in (parent.parent, parent.parent.parent):
+            _sync(new)
+    path = parent / f"{prefix}-{secrets.token_hex(4)}.arrow"
     draft = path.with_suffix(".tmp")
-    rows, remaining = 0, iter(batches)
-    first = next(remaining)
+    rows, rest = 0, iter(batches)
+    first = next(rest)
     with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
-        for batch in chain([first], remaining):
+        for batch in chain([first], rest):
             writer.write_batch(batch)
             rows += batch.num_rows
     with pa.memory_map(str(draft)) as mapped:
@@ -102,7 +102,7 @@ def store_batches(directory: Path, folder: str, prefix: str, batches: Iterable[p
         size, crc = content.size, crc32c(memoryview(content))
     _sync(draft)
     draft.rename(path)
-    _sync(place)
+    _sync(parent)
     return RunFile(str(path.relative_to(directory)), rows, size, crc)
 
 
@@ -115,49 +115,49 @@ def _sync(path: Path) -> None:
 
 
 def reachable(files: Sequence[RunFile], watermark: int) -> tuple[RunFile, ...]:
-    """The files without those of which no row can be reached any more."""
+    """The files that have rows which have not expired."""
     return tuple(file for file in files if file.expires is None or file.expires > watermark)
 
 
 def open_runs(directory: Path, folder: str, files: Sequence[RunFile]) -> tuple[Run, ...]:
-    """The runs of a state partition, which lie in this folder.
+    """Open the runs of a state partition, which are in this folder.
 
-    They stay open until it is called again for the folder, so that a process checks each file once, and lets go of
-    files that were merged into others: a file that is open takes space even when it is removed.
+    They stay open until the next call for this folder. So a process checks each file once, and closes files that were
+    merged into others: an open file takes space even after it is removed.
     """
-    known = _opened.get((directory, folder), {})
-    runs = {file: known.get(file) or open_run(directory, file) for file in files}
-    _opened[directory, folder] = runs
+    open_already = _open_runs_by_folder.get((directory, folder), {})
+    runs = {file: open_already.get(file) or open_run(directory, file) for file in files}
+    _open_runs_by_folder[directory, folder] = runs
     return tuple(runs.values())
 
 
 def open_run(directory: Path, file: RunFile) -> Run:
-    """The run of a file, mapped and checked."""
+    """Map the run of a file, and check it."""
     (batch,) = open_batches(directory, file)
     return Run(batch)
 
 
 def open_batches(directory: Path, file: RunFile) -> list[pa.RecordBatch]:
-    """All batches of a file, mapped and checked: runs have one, what was appended as it came has several."""
+    """Map all batches of a file, and check them. A run has one batch, the file of an appended view may have several."""
     path = directory / file.path
     try:
         mapped = pa.memory_map(str(path))
     except FileNotFoundError:
-        raise _damaged(path, "the file is missing") from None
+        raise _damaged_error(path, "the file is missing") from None
     content = mapped.read_buffer()
     if content.size != file.bytes:
-        raise _damaged(path, f"it has {content.size} bytes instead of {file.bytes}")
+        raise _damaged_error(path, f"it has {content.size} bytes instead of {file.bytes}")
     if crc32c(memoryview(content)) != file.crc:
-        raise _damaged(path, "its checksum is wrong")
+        raise _damaged_error(path, "its checksum is wrong")
     reader = pa.ipc.open_file(content)
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
     if (rows := sum(batch.num_rows for batch in batches)) != file.rows:
-        raise _damaged(path, f"it has {rows} rows instead of {file.rows}")
+        raise _damaged_error(path, f"it has {rows} rows instead of {file.rows}")
     return batches
 
 
-def _damaged(path: Path, what: str) -> DamagedError:
+def _damaged_error(path: Path, problem: str) -> DamagedError:
     return DamagedError(
-        f"{path}: {what}",
+        f"{path}: {problem}",
         hint="build everything again from the log: penstock run --rebuild; or restore a savepoint",
     )

@@ -31,10 +31,10 @@ def test_bytes_that_are_not_utf_8_come_back_as_they_were() -> None:
     assert text.encode(errors="surrogateescape") == b"\xff\n"
 
 
-def test_progress_is_told_of_every_byte() -> None:
-    told: list[int] = []
-    list(Lines(io.BytesIO(b"one\ntwo\n"), progress=told.append))
-    assert sum(told) == 8
+def test_progress_counts_every_byte() -> None:
+    counts: list[int] = []
+    list(Lines(io.BytesIO(b"one\ntwo\n"), progress=counts.append))
+    assert sum(counts) == 8
 
 
 def test_an_input_is_idle_when_its_next_line_has_not_come() -> None:
@@ -43,15 +43,15 @@ def test_an_input_is_idle_when_its_next_line_has_not_come() -> None:
         lines = Lines(stream)
         writer.write(b"one\ntwo\nthr")
         assert next(lines) == "one\n"
-        assert not lines.idle()
+        assert not lines.is_idle()
         assert next(lines) == "two\n"
-        assert lines.idle()
+        assert lines.is_idle()
         writer.write(b"ee\n")
-        assert not lines.idle()
+        assert not lines.is_idle()
         assert next(lines) == "three\n"
 
 
 def test_an_input_that_has_ended_is_not_idle() -> None:
     lines = Lines(io.BytesIO(b"one\n"))
     list(lines)
-    assert not lines.idle()
+    assert not lines.is_idle()

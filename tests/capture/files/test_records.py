@@ -10,7 +10,7 @@ import pytest
 from penstock.capture.files.lines import Lines
 from penstock.capture.files.records import Record, csv_records, json_records
 from penstock.errors import DeclarationError
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 SCHEMA = parse_schema(
     "id bigint, name string, note string not null, price decimal(10,4), ratio double, tags array<int>"
@@ -34,7 +34,7 @@ def test_numbers_in_json_keep_their_digits_where_the_topic_has_decimals() -> Non
     assert record.row == {"price": Decimal("0.1000000000000000000001"), "ratio": 0.1}
 
 
-def test_empty_lines_are_passed_over_but_counted_as_lines() -> None:
+def test_empty_lines_are_skipped_but_counted_as_lines() -> None:
     assert [(record.number, record.line) for record in read_json(b'{"id":1}\n\n  \n{"id":2}\n')] == [(1, 1), (2, 4)]
 
 

@@ -19,9 +19,10 @@ from penstock.capture.files.writers import UnnamedWriter, open_input_writer
 from penstock.capture.pump import pump
 from penstock.contracts import SourceTable
 from penstock.errors import DeclarationError, RowError
-from penstock.log import Topic, closest
+from penstock.log import Topic
 from penstock.log.frame import Stamp
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
+from penstock.suggest import closest
 from tests.capture.contract import ROWS, SourceContract, pairs
 
 NUMBERS = count()
@@ -53,13 +54,13 @@ class TestWithBadRecordsLeftOut(SourceContract):
         return FileSource(io.BytesIO(lines.encode()), TABLE, options)
 
 
-def test_a_position_tells_the_records_and_the_line_of_the_last() -> None:
+def test_a_position_has_the_number_of_records_and_the_line_of_the_last() -> None:
     source = FileSource(io.BytesIO(b'{"id": 1}\n\n\n{"id": 2}\n'), TABLE)
     (item,) = source.read(None)
     assert item.position == {"records": 2, "line": 4}
 
 
-def test_without_a_way_out_for_bad_records_what_came_before_is_given_and_then_the_error_raised() -> None:
+def test_unless_bad_records_are_handled_what_came_before_is_given_and_then_the_error_is_raised() -> None:
     items = FileSource(io.BytesIO(b'{"id": 1}\n{"id": 2}\noops\n{"id": 3}\n'), TABLE).read(None)
     item = next(items)
     assert [row["id"] for row, _ in pairs(item)] == [1, 2]
@@ -120,24 +121,26 @@ def new_topic(log: Log, *, key: tuple[str, ...] = ("id",), partitions: int = 3) 
 
 
 def send(log: Log, topic: Topic, *, size: int, records: int, name: str = "input") -> tuple[int, int]:
-    """Run over the whole input as the command does; how many rows were stored, and how many passed over."""
+    """Write the whole input as the command does. Returns how many rows were stored, and how many were skipped."""
     writer, earlier = open_input_writer(log, name, topic)
     table = SourceTable(topic.name, topic.schema)
     options = FileOptions(batch_rows=size, fit=topic.fitted_rows, earlier=earlier)
     source = FileSource(json_lines(range(1, records + 1)), table, options)
-    return pump(source, writer).rows, source.passed_over
+    return pump(source, writer).rows, source.skipped_rows
 
 
 def send_as_before(log: Log, topic: Topic, *, size: int, records: int, only: frozenset[int] | None = None) -> None:
-    """As earlier versions did, with the number of the last record; a crash stores the last append in part."""
+    """Write as earlier versions did, with the number of the last record; after a crash the last append is partial."""
     partitions, producer = topic.settings.partitions, log.producer("input")
     for start in range(1, records + 1, size):
         numbers = range(start, min(start + size, records + 1))
         turn = 0 if topic.settings.key else (start // size) % partitions
         stamp = Stamp(producer.id, producer.epoch, numbers[-1] * partitions + turn)
-        requests = topic.requests([{"id": number} for number in numbers], stamp=stamp)
+        requests = topic.appender.requests([{"id": number} for number in numbers], stamp=stamp)
         is_last = numbers[-1] == records
-        topic.store({n: request for n, request in requests.items() if not is_last or only is None or n in only})
+        topic.appender.store(
+            {n: request for n, request in requests.items() if not is_last or only is None or n in only}
+        )
 
 
 def ids(topic: Topic) -> list[int]:
@@ -183,10 +186,10 @@ def test_the_same_without_a_key(log: Log, size: int, sent: int) -> None:
 
 
 def test_one_name_may_bring_an_input_into_each_of_two_topics(log: Log) -> None:
-    one, two = new_topic(log), new_topic(log)
-    for topic in (one, two):
+    first, second = new_topic(log), new_topic(log)
+    for topic in (first, second):
         assert send(log, topic, size=4, records=8, name="both") == (8, 0)
-    for topic in (one, two):
+    for topic in (first, second):
         assert send(log, topic, size=4, records=9, name="both") == (1, 8)
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.capture.files.url import check_url
 from penstock.contracts import Source, SourceTable
 from penstock.errors import DeclarationError
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 from penstock.sources import check_source, open_source
 from tests.capture.contract import ROWS, SourceContract
 

@@ -40,7 +40,7 @@ def test_one_partition_can_be_moved_alone(run: Callable[..., Result], log: Log, 
     assert log.group("readers").committed(orders) == {0: 0, 1: 1}
 
 
-def test_a_group_that_is_new_is_told_as_such(run: Callable[..., Result], log: Log, orders: str) -> None:
+def test_a_new_group_is_reported_as_new(run: Callable[..., Result], log: Log, orders: str) -> None:
     args = ("groups", "reset", "readers", orders, "--to", "end")
     assert json.loads(run(*args, "--json").stdout)["new"] is True
     assert run(*args).stdout.splitlines()[0] == "group 'readers' is new"
@@ -58,7 +58,7 @@ def test_a_group_with_a_living_member_stays_where_it_is(run: Callable[..., Resul
     assert log.group("readers").committed(orders) == {}
 
 
-def test_a_position_that_is_none_is_refused(run: Callable[..., Result], orders: str) -> None:
+def test_what_is_not_a_position_is_refused(run: Callable[..., Result], orders: str) -> None:
     result = run("groups", "reset", "readers", orders, "--to", "yesterday")
     assert result.exit_code == 1
     assert "error: topic 'orders': 'yesterday' is not a position" in result.stderr

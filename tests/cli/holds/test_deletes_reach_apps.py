@@ -1,21 +1,17 @@
-"""With commands alone: a delete reaches an app that was stopped, or goes back, when its topic was compacted."""
+"""With commands only: a delete reaches an app that was stopped or restored while its topic was compacted."""
 
 from __future__ import annotations
 
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import Result
 
 from penstock import Log
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+pytestmark = pytest.mark.usefixtures("spark", "restored_process")
 
 Run = Callable[..., Result]
 
@@ -29,19 +25,8 @@ app.sink("copies", people)
 """
 
 
-@pytest.fixture(autouse=True)
-def _as_before(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands run in a process of their own, and leave it as they like."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
-
-
 class Shop:
-    """An app that keeps people in a view and in a topic, by its commands."""
+    """An app that keeps people in a view and in a topic, driven by commands."""
 
     def __init__(self, run: Run, folder: Path, program: Path) -> None:
         self._run = run
@@ -70,7 +55,7 @@ class Shop:
         return [row["id"] for row in document["rows"]]
 
     def copies(self) -> list[int]:
-        """The ids that the topic of the sink has at the end."""
+        """The ids that the topic of the sink ends up with."""
         found = set[int]()
         with Log(self._folder) as log:
             for batch in log.topic("copies").batches():

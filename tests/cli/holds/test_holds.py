@@ -9,15 +9,15 @@ import pytest
 from typer.testing import Result
 
 from penstock import Log
+from penstock.contracts import ReadOffset
 from penstock.errors import FencedError
-from penstock.log import ReadPosition
 from tests.cli.savepoint.shop import Shop
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def held(run: Run, log: Log) -> str:
+def held_topic(run: Run, log: Log) -> str:
     assert run("topic", "create", "t", "--schema", "id long, text string", "--key", "id").exit_code == 0
     for _ in range(5):
         log.topic("t").append([{"id": number, "text": "x"} for number in range(4)])
@@ -33,7 +33,7 @@ def reader(run: Run, log: Log) -> str:
     topic.append([{"id": number, "text": "x"} for number in range(4)])
     for number in range(3):
         topic.delete({"id": number})
-    log.hold("app:shop", {}, read=[ReadPosition("t", topic.description.id, 0, 5)])
+    log.hold("app:shop", {}, read=[ReadOffset("t", topic.id, 0, 5)])
     return "t"
 
 
@@ -43,7 +43,7 @@ def holds(run: Run, *options: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("command", [("holds",), ("holds", "list")])
-def test_it_lists_who_keeps_what(run: Run, held: str, command: tuple[str, ...]) -> None:
+def test_it_lists_who_keeps_what(run: Run, held_topic: str, command: tuple[str, ...]) -> None:
     shown = run(*command).stdout.splitlines()
     assert shown[0].split() == ["holder", "keeps", "topic", "partition", "from", "until", "rows", "size", "since"]
     assert shown[-1].split()[:7] == ["app", "rows", "t", "0", "2", "9", "12"]
@@ -62,9 +62,9 @@ def test_without_holds_it_says_so(run: Run, log: Log) -> None:
     assert run("holds").stdout.startswith("nothing is held in ")
 
 
-def test_a_topic_that_was_dropped_is_told_from_its_successor(run: Run, log: Log, held: str) -> None:
-    log.drop_topic(held)
-    log.create_topic(held, "id long")
+def test_a_topic_that_was_dropped_is_distinguished_from_its_successor(run: Run, log: Log, held_topic: str) -> None:
+    log.drop_topic(held_topic)
+    log.create_topic(held_topic, "id long")
     assert "t (dropped)" in run("holds").stdout
     assert holds(run)[0]["rows"] == 0
 
@@ -82,10 +82,10 @@ def test_it_warns_of_whoever_keeps_much_and_says_what_to_do(run: Run, log: Log, 
 def test_it_warns_of_rows_that_retention_removed_before_an_app_had_read_them(run: Run, log: Log) -> None:
     options = ("--segment-bytes", "1 kB", "--retain-bytes", "2 kB")
     assert run("topic", "create", "t", "--schema", "text string", *options).exit_code == 0
-    log.hold("app:shop", {}, read=[ReadPosition("t", log.topic("t").description.id, 0, 0)])
+    log.hold("app:shop", {}, read=[ReadOffset("t", log.topic("t").id, 0, 0)])
     for _ in range(20):
         log.topic("t").append({"text": "x" * 500})
-    gone = log.topic("t").start(0)
+    gone = log.topic("t").files.start(0)
     assert gone > 5
     warning = f"warning: app:shop has not read {gone} offsets of topic 't' partition 0 that retention has removed\n"
     assert run("holds").stderr == warning
@@ -94,7 +94,7 @@ def test_it_warns_of_rows_that_retention_removed_before_an_app_had_read_them(run
 # -- releasing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_hold_is_released_once_confirmed(run: Run, log: Log, held: str) -> None:
+def test_a_hold_is_released_once_confirmed(run: Run, log: Log, held_topic: str) -> None:
     assert run("holds", "release", "app", stdin="n\n").exit_code == 1
     assert len(log.holds()) == 1
     assert run("holds", "release", "app", "--yes").stdout == "released 'app'\n"
@@ -102,7 +102,7 @@ def test_a_hold_is_released_once_confirmed(run: Run, log: Log, held: str) -> Non
     assert run("holds", "release", "app").stdout == "nothing is held by 'app'\n"
 
 
-def test_a_damaged_hold_is_named_and_can_be_released(run: Run, log: Log, held: str) -> None:
+def test_a_damaged_hold_is_named_and_can_be_released(run: Run, log: Log, held_topic: str) -> None:
     (log.path / "holds" / "app.json").write_bytes(b"?")
     shown = run("holds")
     assert shown.exit_code == 1
@@ -152,10 +152,10 @@ def test_a_group_is_dropped_and_not_released(run: Run, log: Log) -> None:
 # -- what other commands say ------------------------------------------------------------------------------------------
 
 
-def test_compaction_says_what_it_left_because_of_whom(run: Run, held: str) -> None:
-    shown = run("compact", held)
+def test_compaction_says_what_it_left_because_of_whom(run: Run, held_topic: str) -> None:
+    shown = run("compact", held_topic)
     assert "12 rows left, held by app; see `penstock holds`" in shown.stdout
-    (part,) = json.loads(run("compact", held, "--json").stdout)["partitions"]
+    (part,) = json.loads(run("compact", held_topic, "--json").stdout)["partitions"]
     assert (part["held_rows"], part["held_by"]) == (12, ["app"])
 
 
@@ -167,8 +167,8 @@ def test_compaction_says_which_delete_markers_it_left_because_of_whom(run: Run, 
     assert (part["unread_markers"], part["unread_by"]) == (2, ["app:shop", "group:report"])
 
 
-def test_erasure_says_who_holds_what_it_must_remove(run: Run, held: str) -> None:
-    shown = run("erase", held, "--key", "3", "--yes", "--wait", "0 seconds")
+def test_erasure_says_who_holds_what_it_must_remove(run: Run, held_topic: str) -> None:
+    shown = run("erase", held_topic, "--key", "3", "--yes", "--wait", "0 seconds")
     assert shown.exit_code == 1
     assert "'app' holds offsets 2 to 8" in shown.stderr
     assert "penstock holds release" in shown.stderr

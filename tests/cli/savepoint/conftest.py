@@ -1,4 +1,4 @@
-"""What the tests of savepoint commands share: an app that has run on the log."""
+"""Fixtures for tests of savepoint commands: an app that has run on the log."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock import Log
 from penstock.engine.ledger.ledger import Ledger, instance_name, open_ledger
-from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, numbered
+from penstock.engine.ledger.records import Commit, EpochPlan, StoredView, TrackRecord, padded_epoch
 from penstock.engine.plan.cut import Cut
 from penstock.engine.state.run import RunFile, store_batches
 from penstock.paths import app_directory
@@ -36,4 +36,4 @@ class Shop:
 
     def _run(self, epoch: int, folder: str) -> RunFile:
         rows = pa.record_batch({"orders": pa.array([epoch], pa.int64())})
-        return store_batches(self.ledger.directory, folder, f"{numbered(epoch)}-{self.token}", [rows])
+        return store_batches(self.ledger.directory, folder, f"{padded_epoch(epoch)}-{self.token}", [rows])

@@ -31,7 +31,7 @@ def test_a_name_that_is_taken_is_refused(savepoint: Callable[..., Result], shop:
     assert result.stderr.splitlines()[0] == "error: savepoint 'friday': it exists already"
 
 
-def test_a_log_on_which_no_app_has_run_is_told(savepoint: Callable[..., Result], log: Log) -> None:
+def test_a_log_on_which_no_app_has_run_is_refused(savepoint: Callable[..., Result], log: Log) -> None:
     result = savepoint("create", "friday")
     assert result.exit_code == 1
     assert "no app has run on this log" in result.stderr

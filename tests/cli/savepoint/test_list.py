@@ -20,7 +20,7 @@ def test_savepoints_are_listed_the_oldest_first(savepoint: Callable[..., Result]
     assert [(line.split()[0], line.split()[2]) for line in lines[1:]] == [("zebra", "3"), ("ant", "4")]
     document = json.loads(savepoint("list", "--json").stdout)
     assert document["app"] == "shop"
-    assert [one["savepoint"] for one in document["savepoints"]] == ["zebra", "ant"]
+    assert [savepoint["savepoint"] for savepoint in document["savepoints"]] == ["zebra", "ant"]
 
 
 def test_an_app_without_savepoints_says_so(savepoint: Callable[..., Result], shop: Shop, folder: Path) -> None:

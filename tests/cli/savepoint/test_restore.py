@@ -20,7 +20,7 @@ def totals(log: Log) -> list[int]:
     return [row["orders"] for row in answer.rows()]
 
 
-def test_the_app_goes_back_and_goes_on_under_the_next_epoch(
+def test_the_app_goes_back_and_continues_under_the_next_epoch(
     savepoint: Callable[..., Result],
     shop: Shop,
     log: Log,

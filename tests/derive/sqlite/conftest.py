@@ -1,4 +1,4 @@
-"""What tests of the view store use: a place for it, and processes of their own to write, read and die in."""
+"""Fixtures for tests of the SQLite target: a path for its file, and processes to write, read and die in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.processes import Nursery
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the test's views will be."""
+    """Where the file will be."""
     return tmp_path / "apps" / "shop" / "views.sqlite"
 
 

@@ -1,4 +1,4 @@
-"""What is left to do for each key."""
+"""What each key of an epoch comes down to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.derive.sqlite.sorting import last_per_key, order_codes
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 
 KEYS = st.lists(st.tuples(st.sampled_from([None, "", "a", "b"]), st.integers(0, 2), st.sampled_from([-2, -1, 1, 2])))
 
@@ -52,19 +52,19 @@ def test_codes_are_in_the_order_of_their_values(
 ) -> None:
     several = data.draw(st.lists(st.none() | values, max_size=6))
     codes = order_codes(pa.array(several, parse_schema(f"c {ddl}").field(0).type)).tolist()
-    for one, first in zip(several, codes, strict=True):
-        for other, second in zip(several, codes, strict=True):
-            assert (one == other) == (first == second)
-            if one is None or other is None:
-                assert (first < second) == (one is None and other is not None)
+    for left, left_code in zip(several, codes, strict=True):
+        for right, right_code in zip(several, codes, strict=True):
+            assert (left == right) == (left_code == right_code)
+            if left is None or right is None:
+                assert (left_code < right_code) == (left is None and right is not None)
             else:
-                assert (one < other) == (first < second)  # type: ignore[operator]
+                assert (left < right) == (left_code < right_code)  # type: ignore[operator]
 
 
 def test_keys_that_are_not_numbers_are_equal_and_zeros_too() -> None:
     nan = float("nan")
-    first, second, zero, minus_zero = order_codes(pa.array([nan, nan, 0.0, -0.0])).tolist()
-    assert first == second
+    first_nan, second_nan, zero, minus_zero = order_codes(pa.array([nan, nan, 0.0, -0.0])).tolist()
+    assert first_nan == second_nan
     assert zero == minus_zero
 
 

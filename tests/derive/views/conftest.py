@@ -1,4 +1,4 @@
-"""What tests of views use: an app with a view of each growth, written without Spark."""
+"""Fixtures for tests of views: an app with a view of each growth, written without Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> WrittenApp:
-    """An app with empty views that nobody has committed."""
+    """An app with empty views and no commit."""
     written = WrittenApp(tmp_path / "apps" / "shop")
     written.declare(WrittenView("totals", "country string, n bigint, amount decimal(38,2)", ("country",), "keyed"))
     written.declare(WrittenView("bag", "x int, tag string", None, "counted"))

@@ -1,4 +1,4 @@
-"""Following a view: each epoch once, in order; and never a gap that nobody is told of."""
+"""Following a view: each epoch once and in order, and never an unreported gap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from penstock.derive.views import ViewChange, changes
 from penstock.errors import ChangesLostError, DamagedError, DeclarationError
 from penstock.flow.settings import ChangeRetention
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 
 def test_each_epoch_says_what_came_and_what_went(shop: WrittenApp) -> None:
@@ -22,7 +22,7 @@ def test_each_epoch_says_what_came_and_what_went(shop: WrittenApp) -> None:
     assert second.committed_at > first.committed_at
 
 
-def test_an_epoch_that_changed_nothing_is_told_too(shop: WrittenApp) -> None:
+def test_an_epoch_that_changed_nothing_is_given_too(shop: WrittenApp) -> None:
     (change,) = changes(shop.directory, "SEEN", after=1, timeout=0)
     assert (change.view, change.epoch, len(change), change.rows()) == ("seen", 2, 0, [])
     assert change.table.schema.names == ["id", "at", "_weight"]
@@ -55,7 +55,7 @@ def test_a_follower_wakes_when_an_epoch_is_committed(shop: WrittenApp) -> None:
     assert [change.rows()[0][0]["id"] for change in seen] == [0, 1, 2]
 
 
-def test_a_follower_ends_when_it_is_told_to_or_nothing_comes(shop: WrittenApp) -> None:
+def test_a_follower_ends_when_it_is_stopped_or_nothing_comes(shop: WrittenApp) -> None:
     stop = threading.Event()
     ended = threading.Event()
 
@@ -84,7 +84,7 @@ def test_changes_that_are_no_longer_kept_are_never_skipped(shop: WrittenApp) -> 
     assert [change.epoch for change in changes(shop.directory, "seen", after=5, timeout=0)] == [6]
 
 
-def test_a_view_that_was_shown_anew_makes_followers_begin_again(shop: WrittenApp) -> None:
+def test_a_view_that_was_replaced_makes_followers_start_over(shop: WrittenApp) -> None:
     shop.declare(WrittenView("totals", "country string, n int", ("country",), "keyed", version="2"))
     shop.upsert("totals", [{"country": "DE", "n": 1}])
     shop.commit()
@@ -93,7 +93,7 @@ def test_a_view_that_was_shown_anew_makes_followers_begin_again(shop: WrittenApp
     assert [change.epoch for change in changes(shop.directory, "seen", after=2, timeout=0)] == [3]
 
 
-def test_an_epoch_that_is_not_there_yet_is_of_another_history(shop: WrittenApp) -> None:
+def test_an_epoch_that_does_not_exist_yet_belongs_to_another_history(shop: WrittenApp) -> None:
     with pytest.raises(ChangesLostError, match="the last epoch that was committed is 2"):
         list(changes(shop.directory, "totals", after=9))
 

@@ -14,7 +14,7 @@ from penstock.derive.views import ViewReader, get
 from penstock.engine.state.columns import ID, ORDER
 from penstock.engine.state.run import Run
 from penstock.errors import DeclarationError
-from tests.derive.views.writing import GONE, WrittenApp, WrittenView
+from tests.derive.views.written_app import GONE, WrittenApp, WrittenView
 
 
 def test_a_key_is_a_value_a_tuple_or_a_mapping(app: WrittenApp) -> None:

@@ -1,4 +1,4 @@
-"""Whatever an app does to its views, whoever reads them sees what a plain Python model says, at every epoch."""
+"""Whatever an app does to its views, readers see what a plain Python model says, at every epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.derive.views import ViewReader, changes
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 # Where syncs are free, if there is such a place: this writes thousands of small files.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -23,7 +23,7 @@ BAG_ROWS = st.tuples(st.integers(0, 2), st.sampled_from(["x", None]))
 
 @dataclass
 class Model:
-    """What the views are: by key, and as bags."""
+    """What the views should contain: by key, and as bags."""
 
     keyed: dict[tuple[int, str | None], int | None] = field(default_factory=dict)
     bag: Counter[tuple[int, str | None]] = field(default_factory=Counter)
@@ -63,7 +63,7 @@ EPOCHS = st.lists(
 @given(EPOCHS)
 def test_every_epoch_is_read_as_it_was_written(epochs: list[Epoch]) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        app = begun(Path(folder) / "apps" / "shop")
+        app = new_app(Path(folder) / "apps" / "shop")
         reader = ViewReader(app.directory)
         followers = {name: Counter[Any]() for name in app.views}
         models = {0: Model()}
@@ -77,11 +77,11 @@ def test_every_epoch_is_read_as_it_was_written(epochs: list[Epoch]) -> None:
                 follow(app, name, rows, done, reset=epoch.restores and done > 1, before=before)
                 assert +rows == rows_of(model)[name]
             readers = [ViewReader(app.directory), *([reader] if epoch.refreshes else [])]
-            for one in readers:
-                check(one, model, done)
+            for open_reader in readers:
+                check(open_reader, model, done)
 
 
-def begun(directory: Path) -> WrittenApp:
+def new_app(directory: Path) -> WrittenApp:
     app = WrittenApp(directory, keep=2)
     app.declare(WrittenView("keyed", "id int, tag string, value bigint", ("id", "tag"), "keyed", partitions=2))
     app.declare(WrittenView("bag", "x int, tag string", None, "counted", partitions=2))
@@ -90,8 +90,8 @@ def begun(directory: Path) -> WrittenApp:
 
 
 def apply(app: WrittenApp, epoch: Epoch, model: Model, models: dict[int, Model]) -> int:
-    """Write what an epoch does, and the model after it under number -1; the number under which the model is."""
-    commits = app.ledger.numbers("commit")
+    """Write what an epoch does. Returns the number under which `models` has the model after it."""
+    commits = app.ledger.epochs_with("commit")
     if epoch.restores and commits:
         earlier = app.ledger.commit_of(commits[0])
         assert earlier is not None
@@ -155,7 +155,7 @@ def check(reader: ViewReader, model: Model, epoch: int) -> None:
 
 
 def follow(app: WrittenApp, name: str, rows: Counter[Any], epoch: int, *, reset: bool, before: Model) -> None:
-    """Apply the changes of one epoch to the rows of a follower, or take all rows where it must begin again."""
+    """Apply the changes of one epoch to the rows of a follower, or take all rows if it must start over."""
     from penstock.errors import ChangesLostError
 
     try:

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 KEYS = 40
 EPOCHS = 60
 
-# Each epoch adds 1 to the sum of both views, in one key or another, so the sum tells the epoch.
+# Each epoch adds 1 to the sum of both views, in one key or another, so the sum shows the epoch.
 READER = """
 import json, sys
 from penstock.derive.views import ViewReader

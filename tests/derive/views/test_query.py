@@ -1,4 +1,4 @@
-"""Asking views with SQL: right answers, of one epoch, in Python's types; and nothing but reading."""
+"""SQL on views: correct answers, of one epoch, in Python's types; and nothing but reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.derive.views import QueryLimits, ViewReader, query
 from penstock.derive.views.open_view import MOST_COPIES, SMALL_ROWS
 from penstock.derive.views.sql import _database
 from penstock.errors import DeclarationError, LimitError
-from tests.derive.views.writing import GONE, WrittenApp, WrittenView
+from tests.derive.views.written_app import GONE, WrittenApp, WrittenView
 
 EVERY_TYPE = """id bigint, flag boolean, tiny tinyint, small smallint, whole int, real float, wide double,
     amount decimal(10,2), huge decimal(38,6), name string, raw binary, day date, moment timestamp, local timestamp_ntz,
@@ -47,7 +47,7 @@ EVERY_VALUE: dict[str, object] = {
 }
 
 
-def typed(app: WrittenApp, rows: list[dict[str, object]]) -> ViewReader:
+def typed_reader(app: WrittenApp, rows: list[dict[str, object]]) -> ViewReader:
     """A reader of the view `typed`, which has a column of every type."""
     app.declare(WrittenView("typed", EVERY_TYPE, ("id",), "keyed"))
     entries = [{**row, "scores": list(row["scores"].items())} if row.get("scores") else row for row in rows]  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def test_all_views_in_a_question_are_of_one_epoch(shop: WrittenApp) -> None:
 
 
 def test_every_type_comes_back_exactly(app: WrittenApp) -> None:
-    reader = typed(app, [EVERY_VALUE, {"id": 2}])
+    reader = typed_reader(app, [EVERY_VALUE, {"id": 2}])
     rows = reader.query("select * from typed order by id").rows()
     assert rows == [EVERY_VALUE, {**dict.fromkeys(EVERY_VALUE), "id": 2}]
     assert reader.get("typed", 1) == EVERY_VALUE
@@ -87,7 +87,7 @@ def test_every_type_comes_back_exactly(app: WrittenApp) -> None:
 
 
 def test_arrow_has_the_types_of_the_view(app: WrittenApp) -> None:
-    reader = typed(app, [EVERY_VALUE])
+    reader = typed_reader(app, [EVERY_VALUE])
     table = reader.query("select * from typed").arrow()
     expected = reader.refresh().open("typed").schema
     assert [field.type for field in table.schema] == [field.type for field in expected]
@@ -95,7 +95,7 @@ def test_arrow_has_the_types_of_the_view(app: WrittenApp) -> None:
     assert frame.to_dict("records")[0]["amount"] == Decimal("12345678.90")
 
 
-def test_without_polars_that_is_said(shop: WrittenApp) -> None:
+def test_without_polars_the_error_says_so(shop: WrittenApp) -> None:
     try:
         import polars  # noqa: F401
     except ImportError:
@@ -112,7 +112,9 @@ def test_sums_of_whole_numbers_are_whole_numbers(shop: WrittenApp) -> None:
 
 
 def test_nan_is_greater_than_every_number_and_not_null(app: WrittenApp) -> None:
-    reader = typed(app, [{"id": 1, "wide": math.nan}, {"id": 2, "wide": 5.0}, {"id": 3}, {"id": 4, "wide": math.inf}])
+    reader = typed_reader(
+        app, [{"id": 1, "wide": math.nan}, {"id": 2, "wide": 5.0}, {"id": 3}, {"id": 4, "wide": math.inf}]
+    )
     assert list(reader.query("select id from typed where wide > 4 order by id")) == [(1,), (2,), (4,)]
     assert list(reader.query("select id from typed where wide = 'nan'::double")) == [(1,)]
     assert list(reader.query("select id from typed where wide is null")) == [(3,)]
@@ -120,7 +122,7 @@ def test_nan_is_greater_than_every_number_and_not_null(app: WrittenApp) -> None:
 
 def test_times_are_in_utc_whatever_the_machine_says(app: WrittenApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    reader = typed(app, [EVERY_VALUE])
+    reader = typed_reader(app, [EVERY_VALUE])
     (row,) = reader.query("select date_trunc('day', moment) as day, moment::varchar as text from typed").rows()
     assert row == {"day": datetime(2026, 1, 31, tzinfo=UTC), "text": "2026-01-31 12:00:00.123456+00"}
 
@@ -155,7 +157,7 @@ def test_wrong_parameters_are_refused(shop: WrittenApp) -> None:
         query(shop.directory, "select n from totals where n > ?")
 
 
-def test_a_row_that_is_there_often_is_given_so_often(app: WrittenApp) -> None:
+def test_a_row_that_counts_many_times_is_returned_that_often(app: WrittenApp) -> None:
     often = 3 * MOST_COPIES + 5
     app.count("bag", [{"x": 1, "tag": "a"}, {"x": 2, "tag": "b"}, {"x": 3, "tag": None}], [often, 1, 2])
     app.commit()
@@ -213,14 +215,14 @@ def test_an_equality_on_the_key_gives_what_a_scan_gives(tmp_path: Path, question
     scanned = ViewReader(app.directory).refresh()
     for number in range(4):
         for tag in ("a", "b'", "", None):
-            sought, found = (sorted(one.query(question, [number, tag]), key=str) for one in (keyed, scanned))
+            sought, found = (sorted(snapshot.query(question, [number, tag]), key=str) for snapshot in (keyed, scanned))
             assert sought == found, (number, tag)
 
 
 def test_a_key_is_looked_up_and_not_scanned(shop: WrittenApp) -> None:
     snapshot = ViewReader(shop.directory).refresh()
     assert snapshot.query("select n from totals where country = ?", ["DE"]).rows() == [{"n": 10}]
-    assert "rows" not in vars(snapshot.open("totals"))  # the table of all rows was not made
+    assert "rows" not in vars(snapshot.open("totals"))  # the table of all rows was never built
     assert snapshot.query("select n from totals where country > ?", ["D"]).rows() == [{"n": 10}]
     assert "rows" in vars(snapshot.open("totals"))
 

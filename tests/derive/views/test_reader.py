@@ -16,7 +16,7 @@ from penstock.derive.views import ViewReader, get, query, views
 from penstock.derive.views.snapshot import FilesRemovedError
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError, DeclarationError
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 
 def files_of(app: WrittenApp, view: str) -> list[RunFile]:
@@ -48,11 +48,11 @@ def test_what_is_open_stays_open_and_what_is_new_is_marked(shop: WrittenApp) -> 
     after = reader.refresh().open("totals")
     kept = [run for partition in before.partitions.values() for run in partition.runs.values()]
     found = [run for partition in after.partitions.values() for run in partition.runs.values()]
-    assert all(any(run is one for one in found) for run in kept)
+    assert all(any(run is open_run for open_run in found) for run in kept)
     assert len(found) == len(kept) + 1
 
 
-def test_an_app_that_was_begun_anew_in_the_same_folder_is_another(shop: WrittenApp) -> None:
+def test_an_app_that_was_started_afresh_in_the_same_folder_is_another_app(shop: WrittenApp) -> None:
     reader = ViewReader(shop.directory)
     assert reader.query("select count(*) as n from totals").rows() == [{"n": 2}]
     shutil.rmtree(shop.directory)

@@ -34,8 +34,8 @@ def test_estimates_equal_those_of_spark_for_any_registers(spark: SparkSession) -
             registers = _registers(dice, bits)
             row = words(helper.numWords())
             for word in range(helper.numWords()):
-                some = registers[10 * word : 10 * word + 10]
-                row.setLong(word, sum(rank << (6 * place) for place, rank in enumerate(some)))
+                word_registers = registers[10 * word : 10 * word + 10]
+                row.setLong(word, sum(rank << (6 * place) for place, rank in enumerate(word_registers)))
             wanted.append(helper.query(row, 0))
             sums.append((float(sum(2.0**-rank for rank in registers if rank)), sum(rank > 0 for rank in registers)))
         rows = spark.createDataFrame(sums, "said double, used bigint")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.app import App
-from penstock.engine.build.needs import needs_of, shared, upserted
+from penstock.engine.build.needs import needs_of, shared_nodes, upserted_nodes
 from penstock.flow.plan import Plan
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
@@ -67,7 +67,7 @@ def test_what_several_read_is_worked_out_once() -> None:
     sums = orders.group_by("k").agg(s="sum(v)")
     app.view("sums", sums)
     app.view("large", sums.where("s > 10"))
-    assert shared(app.plan, small=True) == shared(app.plan, small=False) == {sums.node}
+    assert shared_nodes(app.plan, small=True) == shared_nodes(app.plan, small=False) == {sums.node}
 
 
 def test_a_topic_that_several_read_is_read_once_in_a_small_epoch_only() -> None:
@@ -75,17 +75,17 @@ def test_a_topic_that_several_read_is_read_once_in_a_small_epoch_only() -> None:
     some = orders.where("v > 1")
     for number in range(3):
         app.view(f"view_{number}", some.group_by("k").agg(s=f"sum(v + {number})"))
-    assert shared(app.plan, small=True) == {some.node}
-    assert shared(app.plan, small=False) == frozenset()
+    assert shared_nodes(app.plan, small=True) == {some.node}
+    assert shared_nodes(app.plan, small=False) == frozenset()
 
 
 def test_old_answers_need_not_be_taken_back_where_only_sinks_replace_them_by_key() -> None:
     app, orders, _ = shop()
     sums = orders.group_by("k").agg(s="sum(v)")
     app.sink("sums", sums.select("k", total="s"))
-    assert upserted(app.plan) == {sums.node}
+    assert upserted_nodes(app.plan) == {sums.node}
     app.sink("large", sums.where("s > 10"))
-    assert upserted(app.plan) == frozenset()
+    assert upserted_nodes(app.plan) == frozenset()
 
 
 def test_whoever_follows_a_view_is_told_which_rows_went() -> None:
@@ -93,4 +93,4 @@ def test_whoever_follows_a_view_is_told_which_rows_went() -> None:
     sums = orders.group_by("k").agg(s="sum(v)")
     app.sink("sums", sums)
     app.view("totals", sums)
-    assert upserted(app.plan) == frozenset()
+    assert upserted_nodes(app.plan) == frozenset()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.build.accumulators import accumulated
+from penstock.engine.build.accumulators import as_accumulators
 from penstock.engine.build.sketches import UNIONS
-from penstock.flow.describe_state import SKETCHES
+from penstock.flow.accumulators import SKETCHES
 from penstock.flow.expressions import Call, split_aggregates
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def test_what_is_told_about_sketches_is_what_is_done() -> None:
 )
 def test_two_sketches_become_one_of_all_rows(spark: SparkSession, text: str, estimate: str) -> None:
     rows = spark.range(60).selectExpr("id AS v", "id % 3 AS part")
-    made = accumulated(call(text), "_a0", rows, sessions=False)
+    made = as_accumulators(call(text), "_a0", rows, sessions=False)
     assert made is not None
-    (one,) = made.accumulators
+    (accumulator,) = made.accumulators
     parts = rows.groupBy("part").agg(_named(text, "_a0"))
-    once = parts.where("part < 2").groupBy().agg(_named(one.gather, "_stored_a0"))
-    assert one.join is not None
-    joined = once.crossJoin(parts.where("part = 2")).selectExpr(f"{estimate}({one.join})")
+    once = parts.where("part < 2").groupBy().agg(_named(accumulator.gather, "_stored_a0"))
+    assert accumulator.join is not None
+    joined = once.crossJoin(parts.where("part = 2")).selectExpr(f"{estimate}({accumulator.join})")
     whole = rows.groupBy().agg(_named(text, "s")).selectExpr(f"{estimate}(s)")
     assert joined.collect()[0][0] == pytest.approx(whole.collect()[0][0], rel=1e-6)
 
@@ -59,8 +59,8 @@ def test_two_sketches_become_one_of_all_rows(spark: SparkSession, text: str, est
 )
 def test_sketches_are_not_kept_where_rows_may_be_taken_back(spark: SparkSession, text: str) -> None:
     rows = spark.range(1).selectExpr("id AS v")
-    assert accumulated(call(text), "_a0", rows, sessions=False) is not None
-    assert accumulated(call(text), "_a0", rows.selectExpr("*", "1L AS _weight"), sessions=False) is None
+    assert as_accumulators(call(text), "_a0", rows, sessions=False) is not None
+    assert as_accumulators(call(text), "_a0", rows.selectExpr("*", "1L AS _weight"), sessions=False) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_sketches_are_not_kept_where_rows_may_be_taken_back(spark: SparkSession,
     ],
 )
 def test_what_spark_cannot_put_together_is_evaluated_from_rows(spark: SparkSession, text: str) -> None:
-    assert accumulated(call(text), "_a0", spark.range(1).selectExpr("id AS v"), sessions=False) is None
+    assert as_accumulators(call(text), "_a0", spark.range(1).selectExpr("id AS v"), sessions=False) is None
 
 
 def _named(text: str, name: str) -> Any:

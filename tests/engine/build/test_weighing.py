@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.build.weighing import over_live_rows, weighed
+from penstock.engine.build.weighing import restrict_to_live_rows, weighted_call
 from penstock.flow.expressions import Call, split_aggregates
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def call(text: str) -> Call:
     ],
 )
 def test_rows_that_only_say_that_their_group_was_touched_are_left_out(text: str, live: str) -> None:
-    assert over_live_rows(call(text)).strip() == live
+    assert restrict_to_live_rows(call(text)).strip() == live
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_weighed_call_gives_what_it_would_give_over_repeated_rows(
     spark: SparkSession, text: str, repeated: object
 ) -> None:
     rows = spark.createDataFrame([(1, 2), (2, 3), (None, 1), (7, 0)], "v int, _times bigint")
-    weighed_text = weighed(call(text), rows)
+    weighed_text = weighted_call(call(text), rows)
     assert weighed_text is not None
     found = rows.selectExpr(weighed_text).collect()[0][0]
     assert (sorted(found) if isinstance(found, list) else found) == repeated
@@ -63,4 +63,4 @@ def test_a_weighed_call_gives_what_it_would_give_over_repeated_rows(
 
 @pytest.mark.parametrize("text", ["stddev(v)", "collect_list(v)", "bit_xor(v)", "avg(v)", "first(v) ignore nulls"])
 def test_other_calls_need_their_rows_repeated(spark: SparkSession, text: str) -> None:
-    assert weighed(call(text), spark.createDataFrame([(1, 2)], "v int, _times bigint")) is None
+    assert weighted_call(call(text), spark.createDataFrame([(1, 2)], "v int, _times bigint")) is None

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from penstock import Log, TopicSettings
 from penstock.engine.datasource.options import Options
-from penstock.engine.datasource.read import LEAST_ROWS, MOST_ROWS, evened, plan_splits, positions
+from penstock.engine.datasource.read import LEAST_ROWS, MOST_ROWS, even_batches, plan_splits, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,7 +227,7 @@ def test_small_frames_are_put_together_and_large_ones_passed_on_uncopied() -> No
 
     large = batch(MOST_ROWS + 1)
     given = [batch(1), batch(LEAST_ROWS - 1), batch(5), large, batch(3), batch(4)]
-    found = list(evened(iter(given)))
+    found = list(even_batches(iter(given)))
     assert [one.num_rows for one in found] == [LEAST_ROWS, 5, MOST_ROWS, 1, 7]
     assert pa.Table.from_batches(found) == pa.Table.from_batches(given)
     assert found[2].column(0).buffers()[1].address == large.column(0).buffers()[1].address

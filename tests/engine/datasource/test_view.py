@@ -16,7 +16,7 @@ from penstock.engine.datasource.view import _groups
 from penstock.engine.state.run import RunFile
 from penstock.paths import app_directory
 from tests.derive.views.test_query import EVERY_TYPE, EVERY_VALUE
-from tests.derive.views.writing import WrittenApp, WrittenView
+from tests.derive.views.written_app import WrittenApp, WrittenView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

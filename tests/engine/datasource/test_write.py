@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from penstock import Log, TopicSettings
 from penstock.engine.datasource.write import chunks
-from penstock.log.hashing import hash_keys, partition_of
+from penstock.schema.hashing import hash_keys, partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -135,8 +135,8 @@ def test_a_field_that_is_missing_has_its_default_or_is_unfit(record: Any, data: 
     except UnfitError:
         return
     assert is_dataclass(found)
-    others = [field.name for field in fields(record) if field.name != name]
-    assert all(getattr(found, other) == getattr(record, other) for other in others)
+    other_names = [field.name for field in fields(record) if field.name != name]
+    assert all(getattr(found, other_name) == getattr(record, other_name) for other_name in other_names)
 
 
 def with_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:

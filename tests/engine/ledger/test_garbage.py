@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.ledger.garbage import NOTHING, Garbage, Removed
+from penstock.engine.ledger.garbage import NO_REMOVAL, Garbage, Removal
 from penstock.engine.ledger.ledger import Ledger, open_ledger
-from penstock.engine.ledger.records import EpochChanges, ViewChangeFiles, numbered
-from penstock.engine.ledger.savepoints import alone_with_savepoints, load_savepoint
+from penstock.engine.ledger.records import EpochChanges, ViewChangeFiles, padded_epoch
+from penstock.engine.ledger.savepoints import load_savepoint, lock_savepoints
 from penstock.engine.state.run import RunFile
 from penstock.errors import DamagedError
 from penstock.flow.settings import ChangeRetention
@@ -62,9 +62,9 @@ def test_runs_that_the_kept_commits_do_not_name_are_removed_with_the_older_commi
     disk = new_disk()
     ledger = opened(disk)
     runs = replace_runs(ledger, disk, 10)
-    assert Garbage(ledger, keep=8).collect(NOW) == Removed(files=2, epochs=2)
+    assert Garbage(ledger, keep=8).collect(NOW) == Removal(files=2, epochs=2)
     assert run_files(disk) == {run.path for run in runs[2:]}
-    assert ledger.numbers("commit") == ledger.numbers("plan") == list(range(3, 11))
+    assert ledger.epochs_with("commit") == ledger.epochs_with("plan") == list(range(3, 11))
 
 
 def test_a_run_that_is_still_named_stays_however_old_it_is() -> None:
@@ -73,7 +73,7 @@ def test_a_run_that_is_still_named_stays_however_old_it_is() -> None:
     first = store_run(disk, 1, 1, 99)
     for _ in range(12):
         commit_runs(ledger, first)
-    assert Garbage(ledger, keep=2).collect(NOW) == Removed(files=0, epochs=10)
+    assert Garbage(ledger, keep=2).collect(NOW) == Removal(files=0, epochs=10)
     assert run_files(disk) == {first.path}
 
 
@@ -90,9 +90,9 @@ def test_an_instance_removes_what_its_own_failed_attempt_left_and_nothing_else()
     disk = new_disk()
     ledger = opened(disk)
     (kept,) = replace_runs(ledger, disk, 1)
-    failed, others = store_run(disk, 2, 1, 5), store_run(disk, 2, 11, 6)
+    failed, live = store_run(disk, 2, 1, 5), store_run(disk, 2, 11, 6)
     Garbage(ledger).remove_attempt(2, 1)
-    assert run_files(disk) == {kept.path, others.path}
+    assert run_files(disk) == {kept.path, live.path}
     assert failed.path not in run_files(disk)
 
 
@@ -156,9 +156,9 @@ def test_nothing_is_collected_while_a_savepoint_is_made() -> None:
     ledger = opened(disk)
     replace_runs(ledger, disk, 5)
     garbage = Garbage(ledger, keep=2)
-    with alone_with_savepoints(ledger):
-        assert garbage.collect(NOW) == NOTHING
-    assert garbage.collect(NOW) == Removed(files=3, epochs=3)
+    with lock_savepoints(ledger):
+        assert garbage.collect(NOW) == NO_REMOVAL
+    assert garbage.collect(NOW) == Removal(files=3, epochs=3)
 
 
 def test_an_old_damaged_commit_keeps_nothing_and_the_last_one_stops_the_collection() -> None:
@@ -195,8 +195,8 @@ def test_a_damaged_savepoint_stops_the_collection_until_it_is_dropped() -> None:
 def test_staged_outputs_of_committed_epochs_are_removed(tmp_path: Path) -> None:
     ledger = open_ledger(app_directory(tmp_path, "shop"), "shop", state_partitions=1, created=0)
     for epoch in (1, 2):
-        (ledger.directory / "staged" / numbered(epoch) / "deep").mkdir(parents=True)
-        (ledger.directory / "staged" / numbered(epoch) / "deep" / "rows.arrow").write_bytes(b"rows")
+        (ledger.directory / "staged" / padded_epoch(epoch) / "deep").mkdir(parents=True)
+        (ledger.directory / "staged" / padded_epoch(epoch) / "deep" / "rows.arrow").write_bytes(b"rows")
     commit_runs(ledger)
     Garbage(ledger).collect(NOW)
     assert [path.name for path in (ledger.directory / "staged").iterdir()] == ["000000000002"]
@@ -264,7 +264,7 @@ def test_changes_are_kept_for_a_time_and_for_so_many_epochs_and_bytes(
     earlier = show_epochs(ledger, disk, 5, committed_at=NOW - 51)
     shown = [*earlier, *show_epochs(ledger, disk, 5, committed_at=NOW - 50)]
     Garbage(ledger, keep=2, retention=retention).collect(NOW)
-    assert ledger.changes_numbers() == list(range(11 - kept, 11))
+    assert ledger.epochs_with_changes() == list(range(11 - kept, 11))
     assert run_files(disk, "views") == {*(run for run, _ in shown[-2:]), *(changed for _, changed in shown[-kept:])}
 
 
@@ -275,13 +275,13 @@ def test_changes_expire_as_epochs_follow_one_another() -> None:
     for epoch in range(1, 9):
         show_epochs(ledger, disk, 1)
         garbage.collect(NOW)
-        assert ledger.changes_numbers() == list(range(max(1, epoch - 2), epoch + 1))
+        assert ledger.epochs_with_changes() == list(range(max(1, epoch - 2), epoch + 1))
     refuse_missing_changes(disk)
 
 
 def refuse_missing_changes(disk: FolderDisk) -> None:
     ledger = opened(disk)
-    for epoch in ledger.changes_numbers():
+    for epoch in ledger.epochs_with_changes():
         changes = ledger.changes_of(epoch)
         assert changes is not None
         assert changes.paths() <= run_files(disk, "views")
@@ -309,7 +309,7 @@ def test_a_sweep_beside_a_running_app_leaves_what_is_committed_meanwhile(monkeyp
     sweeping = Garbage(opened(disk), keep=2)
     whole = Garbage._sweep
 
-    def committed_meanwhile(self: Garbage) -> Removed:
+    def committed_meanwhile(self: Garbage) -> Removal:
         show_epochs(ledger, disk, 1)
         return whole(self)
 

@@ -133,7 +133,7 @@ def test_what_an_epoch_changed_is_kept_with_its_commit(ledger: Ledger) -> None:
     changes = EpochChanges(1, 123, reset=("counts",))
     ledger.commit(a_commit(1), changes)
     again = Ledger(ledger.directory)
-    assert (again.changes_numbers(), again.changes_of(1)) == ([1], changes)
+    assert (again.epochs_with_changes(), again.changes_of(1)) == ([1], changes)
     assert again.changes_of(2) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.contracts import ReadOffset
 from penstock.engine.ledger.records import BackfillRecord, Commit, TrackRecord
 from penstock.engine.ledger.registration import (
     app_hold,
@@ -11,7 +12,6 @@ from penstock.engine.ledger.registration import (
     savepoint_hold,
 )
 from penstock.engine.plan.cut import Cut, SourceCut
-from penstock.log import ReadPosition
 from penstock.log.holds import HOLD_NAME_PATTERN
 from tests.engine.simulated_app import commit_of as commit_of_plan
 from tests.engine.simulated_app import new_disk, opened, plan_of, store_run
@@ -25,12 +25,12 @@ def cut_of(topic_id: str, **ends: int) -> Cut:
 def test_the_track_that_has_read_the_least_of_a_partition_counts() -> None:
     backfill = BackfillRecord(TrackRecord(cut_of("a", p0=2, p1=9)), {})
     commit = Commit(1, 1, 0, TrackRecord(cut_of("a", p0=7, p1=5)), backfill)
-    assert positions_of(commit) == [ReadPosition("orders", "a", 0, 2), ReadPosition("orders", "a", 1, 5)]
+    assert positions_of(commit) == [ReadOffset("orders", "a", 0, 2), ReadOffset("orders", "a", 1, 5)]
 
 
 def test_a_topic_that_was_created_again_has_a_position_of_its_own() -> None:
     found = lowest_positions([cut_of("old", p0=7), cut_of("new", p0=0)])
-    assert found == [ReadPosition("orders", "old", 0, 7), ReadPosition("orders", "new", 0, 0)]
+    assert found == [ReadOffset("orders", "old", 0, 7), ReadOffset("orders", "new", 0, 0)]
 
 
 def test_the_rows_of_a_plan_are_those_between_its_cuts() -> None:

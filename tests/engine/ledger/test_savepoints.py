@@ -107,7 +107,7 @@ def test_a_misspelt_savepoint_is_refused_with_a_hint() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
 def test_after_a_crash_while_one_is_made_it_is_there_whole_or_not_at_all(fault: Fault) -> None:
-    there = 0
+    whole_savepoints = 0
     fault_at = 0
     while True:
         disk = new_disk()
@@ -121,12 +121,12 @@ def test_after_a_crash_while_one_is_made_it_is_there_whole_or_not_at_all(fault: 
             after = disk.crash(random.Random(seed))
             savepoints = savepoints_on(after)
             if savepoints.names():
-                there += 1
+                whole_savepoints += 1
                 savepoints.restore("good", lambda: 2, restored_at=5)
             else:
                 savepoints.create("good", created=2)
         fault_at += 1
-    assert there
+    assert whole_savepoints
 
 
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.BROKEN])
@@ -436,7 +436,7 @@ class AppUnderFire(RuleBasedStateMachine):
         refuse_inconsistent(disk)
         ledger = opened(disk)
         assert ledger.last_epoch() >= max(self.commits, default=0)
-        for epoch in ledger.numbers("commit"):
+        for epoch in ledger.epochs_with("commit"):
             commit = ledger.commit_of(epoch)
             assert commit is not None
             seen = commit.token, total_of(commit)

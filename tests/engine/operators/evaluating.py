@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from penstock.engine.operators.contract import EVENTS, HASH, MOMENT, REVISION, ROW_HASH, SECOND_HASH
-from penstock.engine.operators.group_rows import TIMES
+from penstock.engine.operators.group_rows import MULTIPLICITY
 from penstock.engine.operators.replace import Replace
 from penstock.engine.operators.windows import END, START, WindowOrder
 from penstock.engine.state.columns import COUNT
@@ -40,7 +40,7 @@ def evaluated(rows: Iterable[Row], way: Way) -> list[Row]:
     groups: dict[tuple[str | None, int | None, int | None], list[int | None]] = {}
     for row in rows:
         values = groups.setdefault((row["key"], row.get(START), row.get(END)), [])
-        values += [row["value"]] * row[TIMES]
+        values += [row["value"]] * row[MULTIPLICITY]
     return [
         hashed(
             {"key": key, START: start, END: end, "values": sorted_values(values), COUNT: len(values)},

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator, Times
+from penstock.engine.operators.contract import HASH, SECOND_HASH, WEIGHT, Operator, Watermarks
 from penstock.engine.operators.windows import WindowOrder
 from penstock.engine.state import arrangement as arrangements
 from penstock.engine.state.arrangement import Arrangement, last_expiry
@@ -183,9 +183,9 @@ def frozen(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, list):
-        return tuple(frozen(one) for one in value)
+        return tuple(frozen(item) for item in value)
     if isinstance(value, dict):
-        return tuple((name, frozen(one)) for name, one in value.items())
+        return tuple((name, frozen(item)) for name, item in value.items())
     return value
 
 
@@ -211,7 +211,7 @@ class Stepper:
 
     def step(self, rows: Sequence[Row], watermark: int) -> list[Row]:
         """One epoch: what the operator gives."""
-        times = Times(self._before, max(self._before, watermark))
+        times = Watermarks(self._before, max(self._before, watermark))
         changes = pa.RecordBatch.from_pylist(list(rows), schema=self._schema)
         files = reachable([file for file, _ in self._runs], times.before)
         self._runs = [(file, run) for file, run in self._runs if file in files]
@@ -229,17 +229,17 @@ class Stepper:
             return tuple(run for _, run in self._runs)
         return open_runs(self._folder, "state/one/0", [file for file, _ in self._runs])
 
-    def _store(self, grown: Arrangement, times: Times) -> None:
+    def _store(self, grown: Arrangement, times: Watermarks) -> None:
         for run in grown.runs:
             assert_sorted(run)
         if len(grown.runs) == len(self._runs):
             return
-        count, run = grown.settled(self._operator.expires, times.after)
+        count, run = grown.merge_small_runs(self._operator.expiry, times.after)
         assert_sorted(run)
         del self._runs[count:]
         if not run.rows:
             return
-        expires = last_expiry(self._operator.expires, run)
+        expires = last_expiry(self._operator.expiry, run)
         file = RunFile(f"run {len(self.given)}", run.rows, 0, 0, expires)
         if self._way.stored:
             file = store_run(self._folder, "state/one/0", "000", run, expires)

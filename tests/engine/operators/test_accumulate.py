@@ -155,9 +155,11 @@ def test_windows_have_the_least_and_greatest_values_of_their_events(
 def test_the_answers_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], windows: Windows, way: Way, final: bool
 ) -> None:
-    one = run(unhurried(epochs), windows, way, final=final, rules=GROWING)
-    other = run(recut(epochs), windows, Way(), final=final, rules=GROWING)
-    assert one.answers == other.answers  # also in their revisions: nothing was corrected after it was final
+    cut_answers = run(unhurried(epochs), windows, way, final=final, rules=GROWING)
+    whole_answers = run(recut(epochs), windows, Way(), final=final, rules=GROWING)
+    assert (
+        cut_answers.answers == whole_answers.answers
+    )  # also in their revisions: nothing was corrected after it was final
 
 
 @given(histories(retracts=True), windows, ways(), st.booleans())
@@ -239,11 +241,11 @@ def test_sums_of_doubles_are_taken_back_as_they_were_given(values: list[float], 
     # then the answer is corrected.
     epochs: list[tuple[float | None, int]] = [*((value, 0) for value in values[:4]), (None, 10)]
     epochs += [*((None, 10) for _ in quiet), (0.7, 10), (0.1, 10)]
-    others = [40, 16, 7, 3, 0, *quiet, 0, 0]
+    other_counts = [40, 16, 7, 3, 0, *quiet, 0, 0]
     operator = Accumulate("one", {"x": "sum"}, WindowOrder(10, 10, 1000), final=final)
     with stepping(operator, _typed(pa.float64()), ["key", COUNT, "x"], Way(growth=1)) as stepper:
-        for number, ((value, mark), more) in enumerate(zip(epochs, others, strict=True)):
-            rows = [(f"{number}-{other}", 0.5) for other in range(more)] + ([] if value is None else [("k", value)])
+        for number, ((value, mark), more) in enumerate(zip(epochs, other_counts, strict=True)):
+            rows = [(f"{number}-{n}", 0.5) for n in range(more)] + ([] if value is None else [("k", value)])
             parts = [{"key": key, "x": x, COUNT: 1, EVENTS: 1, START: 0, END: 10} for key, x in rows]
             given_ = stepper.step([hashed(row, Way(), row["key"]) for row in parts], mark)
             stepper.add_up(given_)  # which fails if something else is taken back than was given
@@ -275,8 +277,8 @@ def test_least_and_greatest_values_of_every_type_are_those_that_spark_finds(name
     ) as stepper:
         for number, value in enumerate(values):
             row = {"key": "k", "x": value, COUNT: 1, EVENTS: 1, START: 0, END: 10}
-            other = {**row, "x": None, "key": str(number)}
-            rows = [hashed(row, Way(), "k"), hashed(other, Way(), number)]
+            other_row = {**row, "x": None, "key": str(number)}
+            rows = [hashed(row, Way(), "k"), hashed(other_row, Way(), number)]
             stepper.add_up(stepper.step(rows, NO_TIME if number < 2 else 10))
         stepper.add_up(stepper.step([], 10))
         typed = [value for value in pa.array(values, type_).to_pylist() if value is not None]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.operators import as_of
 from penstock.engine.operators.as_of import AGE, EVENT, AsOf, Events, Versions
-from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, Keeper, Times
-from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, RIGHT, SIDE, Columns
+from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, StateSpec, Watermarks
+from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, RIGHT, SIDE, SideColumns
 from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT, GONE
 from penstock.engine.state.run import Run
@@ -27,8 +27,8 @@ SCHEMA = pa.schema(
     ]
 )
 
-OURS = Columns({f"{LEFT}0": "number", MOMENT: MOMENT, EVENT: "event_or_age"})
-THEIRS = Columns({f"{RIGHT}0": "number", MOMENT: MOMENT, AGE: "event_or_age", GONE: GONE})
+OURS = SideColumns({f"{LEFT}0": "number", MOMENT: MOMENT, EVENT: "event_or_age"})
+THEIRS = SideColumns({f"{RIGHT}0": "number", MOMENT: MOMENT, AGE: "event_or_age", GONE: GONE})
 
 How = Literal["inner", "left"]
 KEYS = st.sampled_from([1, 2, 3])
@@ -71,55 +71,55 @@ class Looking:
     def __post_init__(self) -> None:
         versions = Versions("v", THEIRS, None if self.back else self.keep)
         self.operator = AsOf(Events("e", OURS, self.keep), versions, self.how)
-        keepers: tuple[Keeper, Keeper] = (self.operator.left, self.operator.right)
-        self.keepers = keepers
-        self.states = [Arrangement(one.kind, one.schema(SCHEMA)) for one in keepers]
+        specs: tuple[StateSpec, StateSpec] = (self.operator.left, self.operator.right)
+        self.specs = specs
+        self.states = [Arrangement(item.kind, item.schema(SCHEMA)) for item in specs]
 
     def step(self, events: list[tuple[Event, int]], versions: list[Version], watermark: int) -> int:
         """One epoch; how many events came too late."""
         first = len(self.known)
-        self.known += [(one, self.watermark) for one in versions]
-        changes = [self._event(*one) for one in events]
-        changes += [self._version(one, number) for number, one in enumerate(versions, start=first)]
-        times = Times(self.watermark, max(self.watermark, watermark))
-        outcome = self.operator.step(pa.RecordBatch.from_pylist(changes, schema=SCHEMA), *self.states, times)
+        self.known += [(item, self.watermark) for item in versions]
+        changes = [self._event(*item) for item in events]
+        changes += [self._version(item, number) for number, item in enumerate(versions, start=first)]
+        watermarks = Watermarks(self.watermark, max(self.watermark, watermark))
+        outcome = self.operator.step(pa.RecordBatch.from_pylist(changes, schema=SCHEMA), *self.states, watermarks)
         for output in outcome.output:
             for row in output.to_pylist():
                 self.answers[row[f"{LEFT}0"], row[f"{RIGHT}0"]] += row[WEIGHT]
         assert min(self.answers.values(), default=0) >= 0
         runs = (outcome.left, outcome.right)
-        self.states = [self._settled(*one, times) for one in zip(self.keepers, self.states, runs, strict=True)]
-        self.watermark = times.after
+        self.states = [self._settled(*item, watermarks) for item in zip(self.specs, self.states, runs, strict=True)]
+        self.watermark = watermarks.after
         return outcome.left_counts.get("late", 0)
 
-    def has_forgotten(self, one: Version) -> bool:
+    def has_forgotten(self, version: Version) -> bool:
         """Whether it would come before a delete that nobody remembers."""
-        deletes = [other.moment for other, _ in self.known if other.key == one.key and other.gone]
-        return any(one.moment < moment and moment + self.keep <= self.watermark for moment in deletes)
+        deletes = [known.moment for known, _ in self.known if known.key == version.key and known.gone]
+        return any(version.moment < moment and moment + self.keep <= self.watermark for moment in deletes)
 
-    def _settled(self, keeper: Keeper, state: Arrangement, run: Run, times: Times) -> Arrangement:
+    def _settled(self, spec: StateSpec, state: Arrangement, run: Run, watermarks: Watermarks) -> Arrangement:
         """Runs are merged at once, and what cannot be reached goes."""
         if not run.rows:
             return state
-        merged = state.with_run(run).merged(len(state.runs) + 1, keeper.expires, times.after)
-        return Arrangement(keeper.kind, state.schema, (merged,) if merged.rows else ())
+        merged = state.with_run(run).merge_newest(len(state.runs) + 1, spec.expiry, watermarks.after)
+        return Arrangement(spec.kind, state.schema, (merged,) if merged.rows else ())
 
-    def _event(self, one: Event, weight: int) -> dict[str, Any]:
-        return self._keyed(one.key, (one.time, one.back)) | {
+    def _event(self, event: Event, weight: int) -> dict[str, Any]:
+        return self._keyed(event.key, (event.time, event.back)) | {
             SIDE: False,
-            "number": number_of(one),
+            "number": number_of(event),
             COUNT: weight,
-            MOMENT: one.moment,
-            "event_or_age": one.time,
+            MOMENT: event.moment,
+            "event_or_age": event.time,
         }
 
-    def _version(self, one: Version, number: int) -> dict[str, Any]:
-        return self._keyed(one.key, number) | {
+    def _version(self, version: Version, number: int) -> dict[str, Any]:
+        return self._keyed(version.key, number) | {
             SIDE: True,
-            GONE: one.gone,
+            GONE: version.gone,
             "number": number,
             COUNT: 1,
-            MOMENT: one.moment,
+            MOMENT: version.moment,
             "event_or_age": number,
         }
 
@@ -175,7 +175,7 @@ def test_events_find_the_version_that_held_then(
                 weight = -1 if goes and looking.events[event] else 1
                 looking.events[event] += weight
             changes.append((event, weight))
-        told_in_time = [one for one in versions if not looking.has_forgotten(one)]
+        told_in_time = [item for item in versions if not looking.has_forgotten(item)]
         assert looking.step(changes, told_in_time, looking.watermark + further) == late
         assert +looking.answers == looking.expected()
 

@@ -21,8 +21,8 @@ from penstock.engine.operators.contract import (
     ROW_HASH,
     SECOND_HASH,
     Operator,
-    Times,
-    on_time,
+    Watermarks,
+    drop_late,
 )
 from penstock.engine.operators.count_distinct import CountDistinct
 from penstock.engine.operators.distinct import Distinct
@@ -101,13 +101,13 @@ def test_columns_of_every_type_and_nulls_are_carried_through(name: str, growth: 
         for epoch in range(3):
             stepper.step([row(key, epoch) for key in range(3 + epoch)], NO_TIME)
         stepper.step([row(key, 9) for key in range(6)], 30)
-    given = [one for rows in stepper.given for one in rows]
-    assert {one["key"] for one in given} == set(range(6))
+    given = [answer for answers in stepper.given for answer in answers]
+    assert {answer["key"] for answer in given} == set(range(6))
     # What comes out of a type is what went in: days as dates, and so on.
     typed = {name: pa.array(values, type_).to_pylist() for name, (type_, values) in TYPES.items()}
-    for one in given:
+    for answer in given:
         for column, values in typed.items():
-            assert frozen(one[column]) == frozen(values[one["key"] % len(values)])
+            assert frozen(answer[column]) == frozen(values[answer["key"] % len(values)])
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -127,15 +127,15 @@ def test_a_repeated_step_gives_and_keeps_the_same_in_whatever_order_rows_come(na
     for attempt in range(5):
         random.Random(attempt).shuffle(rows)
         changes = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-        outcome = operator.step(changes, Arrangement(operator.kind, operator.schema(SCHEMA)), Times(NO_TIME, 100))
-        given = Counter(str(one) for batch in outcome.output for one in batch.to_pylist())
+        outcome = operator.step(changes, Arrangement(operator.kind, operator.schema(SCHEMA)), Watermarks(NO_TIME, 100))
+        given = Counter(str(answer) for batch in outcome.output for answer in batch.to_pylist())
         found.add((str(outcome.run.batch.to_pylist()), str(sorted(given.items())), str(outcome.counts)))
     assert len(found) == 1
 
 
 def test_late_rows_are_counted_and_left_out() -> None:
     changes = pa.RecordBatch.from_pydict({"at": pa.array([1, 2, 3]), EVENTS: pa.array([5, 6, 7])})
-    kept, counts = on_time(changes, integers(changes, "at") < 3)
+    kept, counts = drop_late(changes, integers(changes, "at") < 3)
     assert kept.column("at").to_pylist() == [3]
     assert counts == {"events": 18, "late": 11, "late_groups": 2}
 

@@ -120,8 +120,8 @@ def test_a_row_that_is_not_late_is_left_out_for_one_that_came_long_before(
 def test_the_first_rows_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], way: Way, within: int | None
 ) -> None:
-    one = run(unhurried(epochs), way, within, 10, grows=False)
-    assert one.answers == run(recut(epochs), Way(), within, 10, grows=False).answers
+    cut_answers = run(unhurried(epochs), way, within, 10, grows=False)
+    assert cut_answers.answers == run(recut(epochs), Way(), within, 10, grows=False).answers
 
 
 @given(histories(), ways())

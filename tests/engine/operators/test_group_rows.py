@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import EVENTS, HASH, REVISION, ROW_HASH, SECOND_HASH
-from penstock.engine.operators.group_rows import TIMES, GroupRows
+from penstock.engine.operators.group_rows import MULTIPLICITY, GroupRows
 from penstock.engine.operators.windows import END, START
 from penstock.engine.state.columns import COUNT
 from tests.engine.operators.evaluating import ANSWER, ANSWERS, counted, evaluated, replacing, sorted_values
@@ -104,9 +104,9 @@ def test_windows_are_evaluated_over_all_rows_that_were_not_late(
 def test_the_answers_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], windows: Windows, way: Way, final: bool
 ) -> None:
-    _, one = run(unhurried(epochs), windows, way, final=final)
-    _, other = run(recut(epochs), windows, Way(), final=final)
-    assert one.answers == other.answers
+    _, cut_answers = run(unhurried(epochs), windows, way, final=final)
+    _, whole_answers = run(recut(epochs), windows, Way(), final=final)
+    assert cut_answers.answers == whole_answers.answers
 
 
 @given(histories(), windows, ways(), st.booleans())
@@ -137,8 +137,8 @@ def test_a_group_that_lost_its_last_row_is_sent_as_an_empty_one(epochs: tuple[Ep
     held: dict[str | None, int] = {}
     for given_ in kept.given:
         touched = {row["key"] for row in given_}
-        assert all(any(row["key"] == key and row[TIMES] == 0 for row in given_) for key in touched)
-        held |= {key: sum(row[TIMES] for row in given_ if row["key"] == key) for key in touched}
+        assert all(any(row["key"] == key and row[MULTIPLICITY] == 0 for row in given_) for key in touched)
+        held |= {key: sum(row[MULTIPLICITY] for row in given_ if row["key"] == key) for key in touched}
     events = living([event for epoch in epochs for event in epoch.events])
     assert +Counter(held) == Counter(event.key for event in events)
 

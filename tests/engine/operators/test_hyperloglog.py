@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import HASH, SECOND_HASH
-from penstock.engine.operators.hyperloglog import RANK, SAID, USED, HyperLogLog
+from penstock.engine.operators.hyperloglog import RANK, RANK_SUM, USED_REGISTERS, HyperLogLog
 from penstock.engine.operators.windows import END, START
 from penstock.engine.state.columns import COUNT
 from tests.engine.operators.stepping import (
@@ -66,15 +66,15 @@ def test_what_goes_out_adds_up_to_the_sums_over_all_registers(
     said: defaultdict[Group, float] = defaultdict(float)
     used: Counter[Group] = Counter()
     for row in given_:
-        said[row["key"], row[START]] += row[SAID]
-        used[row["key"], row[START]] += row[USED]
+        said[row["key"], row[START]] += row[RANK_SUM]
+        used[row["key"], row[START]] += row[USED_REGISTERS]
     ranks: dict[tuple[Group, int], int] = {}
     for epoch, before in befores(epochs):
         for place, rank in shown(epoch.events, windows, before).items():
             ranks[place] = max(ranks.get(place, 0), rank)
     groups = {group for group, _ in ranks}
     assert used == Counter(group for group, _ in ranks)
-    assert said == {one: sum(2.0**-rank for (group, _), rank in ranks.items() if group == one) for one in groups}
+    assert said == {name: sum(2.0**-rank for (group, _), rank in ranks.items() if group == name) for name in groups}
 
 
 @given(histories(), windows, ways())

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.operators import join as joins
-from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, Times
-from penstock.engine.operators.join import Bounds, How, Join, Side
-from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, Columns
+from penstock.engine.operators.contract import HASH, MOMENT, ROW_HASH, SECOND_HASH, WEIGHT, Watermarks
+from penstock.engine.operators.join import Bounds, Join, JoinType, Side
+from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, SideColumns
 from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT
 
@@ -26,9 +26,9 @@ SCHEMA = pa.schema(
     ]
 )
 # They share a column.
-OURS = Columns({f"{LEFT}0": "first", f"{LEFT}1": "second"})
-THEIRS = Columns({f"{RIGHT}0": "second", f"{RIGHT}1": "third"})
-HOWS = get_args(How)
+OURS = SideColumns({f"{LEFT}0": "first", f"{LEFT}1": "second"})
+THEIRS = SideColumns({f"{RIGHT}0": "second", f"{RIGHT}1": "third"})
+HOWS = get_args(JoinType)
 
 Row = tuple[bool, int | None, int]  # whether it is of the right side, its key, its value
 rows = st.tuples(st.booleans(), st.sampled_from([None, 1, 2, 3]), st.integers(0, 2))
@@ -38,7 +38,7 @@ epochs = st.lists(st.lists(st.tuples(rows, st.integers(0, 3)), max_size=8), min_
 class Joined:
     """A join that is run epoch by epoch; `spread` first hashes are told apart, all others by the second."""
 
-    def __init__(self, how: How, spread: int) -> None:
+    def __init__(self, how: JoinType, spread: int) -> None:
         self._join = Join(Side("one", OURS, LEFT), Side("other", THEIRS, RIGHT), how)
         self._spread = spread
         self._left = Arrangement(self._join.left.kind, self._join.left.schema(SCHEMA))
@@ -47,7 +47,7 @@ class Joined:
 
     def step(self, changes: Sequence[tuple[Row, int]]) -> None:
         batch = pa.RecordBatch.from_pylist([self._change(*one) for one in changes], schema=SCHEMA)
-        outcome = self._join.step(batch, self._left, self._right, Times(0, 0))
+        outcome = self._join.step(batch, self._left, self._right, Watermarks(0, 0))
         given: Counter[tuple[Any, ...]] = Counter()
         for output in outcome.output:
             for row in output.to_pylist():
@@ -64,7 +64,7 @@ class Joined:
         right, key, value = row
         second = (NO_RIGHT_KEY if right else NO_LEFT_KEY) if key is None else 1_000 + key
         first = hash(row) if key is None else key % self._spread
-        one, other = (THEIRS if right else OURS).places.values()
+        one, other = (THEIRS if right else OURS).slots.values()
         return {
             SIDE: right,
             one: key,
@@ -76,39 +76,39 @@ class Joined:
         }
 
 
-def expected(how: How, there: Counter[Row]) -> Counter[tuple[Any, ...]]:
-    left = [row[1:] for row in there.elements() if not row[0]]
-    right = [row[1:] for row in there.elements() if row[0]]
+def expected(how: JoinType, present: Counter[Row]) -> Counter[tuple[Any, ...]]:
+    left = [row[1:] for row in present.elements() if not row[0]]
+    right = [row[1:] for row in present.elements() if row[0]]
     answers: Counter[tuple[Any, ...]] = Counter()
-    for one in left:
-        partners = [other for other in right if one[0] is not None and one[0] == other[0]]
+    for left_row in left:
+        partners = [right_row for right_row in right if left_row[0] is not None and left_row[0] == right_row[0]]
         if how in ("semi", "anti"):
-            answers[one] += bool(partners) == (how == "semi")
+            answers[left_row] += bool(partners) == (how == "semi")
             continue
-        answers.update((*one, *other) for other in partners)
+        answers.update((*left_row, *right_row) for right_row in partners)
         if not partners and how in ("left", "full"):
-            answers[(*one, None, None)] += 1
-    for other in right if how in ("right", "full") else []:
-        if not any(one[0] is not None and one[0] == other[0] for one in left):
-            answers[(None, None, *other)] += 1
+            answers[(*left_row, None, None)] += 1
+    for right_row in right if how in ("right", "full") else []:
+        if not any(left_row[0] is not None and left_row[0] == right_row[0] for left_row in left):
+            answers[(None, None, *right_row)] += 1
     return answers
 
 
 @pytest.mark.parametrize("how", HOWS)
 @given(epochs, st.sampled_from([1, 2, 10]))
 def test_a_join_equals_that_of_the_rows_which_are_left(
-    how: How, epochs: list[list[tuple[Row, int]]], spread: int
+    how: JoinType, epochs: list[list[tuple[Row, int]]], spread: int
 ) -> None:
-    joined, there = Joined(how, spread), Counter[Row]()
+    joined, present = Joined(how, spread), Counter[Row]()
     for epoch in epochs:
         changes = []
         for row, wanted in epoch:
             # As many of the row as are wanted: that may be fewer than there are.
-            if wanted != there[row]:
-                changes.append((row, wanted - there[row]))
-                there[row] = wanted
+            if wanted != present[row]:
+                changes.append((row, wanted - present[row]))
+                present[row] = wanted
         joined.step(changes)
-        assert +joined.answers == +expected(how, there)
+        assert +joined.answers == +expected(how, present)
 
 
 # -- near in time -----------------------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ all_bounds = st.builds(
 class Nearby:
     """A join of rows near in time that is run epoch by epoch, as `Joined`."""
 
-    def __init__(self, how: How, bounds: Bounds) -> None:
-        ours, theirs = (Columns({**columns.places, MOMENT: MOMENT}) for columns in (OURS, THEIRS))
+    def __init__(self, how: JoinType, bounds: Bounds) -> None:
+        ours, theirs = (SideColumns({**columns.slots, MOMENT: MOMENT}) for columns in (OURS, THEIRS))
         self._join = Join(Side("one", ours, LEFT, bounds), Side("other", theirs, RIGHT, bounds), how)
         self._bounds = bounds
         schema = SCHEMA.append(pa.field(MOMENT, pa.int64()))
@@ -139,7 +139,7 @@ class Nearby:
     def step(self, changes: Sequence[tuple[Moment, int]], watermark: int) -> int:
         """One epoch; how many rows came too late."""
         batch = pa.RecordBatch.from_pylist([self._change(*one) for one in changes], schema=self._schema)
-        times = Times(self.watermark, max(self.watermark, watermark))
+        times = Watermarks(self.watermark, max(self.watermark, watermark))
         left, right = self._states
         outcome = self._join.step(batch, left, right, times)
         for output in outcome.output:
@@ -156,16 +156,16 @@ class Nearby:
         self.watermark = times.after
         return outcome.left_counts.get("late", 0) + outcome.right_counts.get("late", 0)
 
-    def _settled(self, side: Side, grown: Arrangement, before: int, times: Times) -> Arrangement:
+    def _settled(self, side: Side, grown: Arrangement, before: int, times: Watermarks) -> Arrangement:
         """Runs are merged at once, and what cannot be reached goes."""
         if len(grown.runs) == before:
             return grown
-        run = grown.merged(len(grown.runs), side.expires, times.after)
+        run = grown.merge_newest(len(grown.runs), side.expiry, times.after)
         return Arrangement(side.kind, grown.schema, (run,) if run.rows else ())
 
     def _change(self, row: Moment, weight: int) -> dict[str, Any]:
         right, key, time, value = row
-        one, other = (THEIRS if right else OURS).places.values()
+        one, other = (THEIRS if right else OURS).slots.values()
         return {
             SIDE: right,
             one: time,
@@ -178,19 +178,22 @@ class Nearby:
         }
 
 
-def nearby(how: How, bounds: Bounds, there: Counter[Moment], watermark: int) -> Counter[tuple[Any, ...]]:
+def nearby(how: JoinType, bounds: Bounds, present: Counter[Moment], watermark: int) -> Counter[tuple[Any, ...]]:
     """What must be known at a watermark of the rows that came in time."""
 
     def partners(row: Moment) -> list[Moment]:
         early, late = (bounds.before, bounds.after) if not row[0] else (bounds.after, bounds.before)
         return [
-            other
-            for other in there.elements()
-            if other[0] != row[0] and row[1] is not None and row[1] == other[1] and -early <= other[2] - row[2] <= late
+            partner
+            for partner in present.elements()
+            if partner[0] != row[0]
+            and row[1] is not None
+            and row[1] == partner[1]
+            and -early <= partner[2] - row[2] <= late
         ]
 
     answers: Counter[tuple[Any, ...]] = Counter()
-    for row in there.elements():
+    for row in present.elements():
         found = partners(row)
         alone = not found and row[2] + (bounds.before if row[0] else bounds.after) < watermark
         if row[0]:
@@ -198,7 +201,7 @@ def nearby(how: How, bounds: Bounds, there: Counter[Moment], watermark: int) -> 
         elif how in ("semi", "anti"):
             answers[row[2:]] += bool(found) if how == "semi" else alone
         else:
-            answers.update((*row[2:], *other[2:]) for other in found)
+            answers.update((*row[2:], *partner[2:]) for partner in found)
             answers[(*row[2:], None, None)] += alone and how in ("left", "full")
     return answers
 
@@ -206,9 +209,9 @@ def nearby(how: How, bounds: Bounds, there: Counter[Moment], watermark: int) -> 
 @pytest.mark.parametrize("how", HOWS)
 @given(histories, all_bounds)
 def test_a_join_near_in_time_equals_that_of_the_rows_that_came_in_time(
-    how: How, history: list[tuple[list[tuple[Moment, bool]], int]], bounds: Bounds
+    how: JoinType, history: list[tuple[list[tuple[Moment, bool]], int]], bounds: Bounds
 ) -> None:
-    joined, there = Nearby(how, bounds), Counter[Moment]()
+    joined, present = Nearby(how, bounds), Counter[Moment]()
     for events, further in history:
         changes, late = [], 0
         for row, back in events:
@@ -216,14 +219,14 @@ def test_a_join_near_in_time_equals_that_of_the_rows_that_came_in_time(
             if row[2] + wait + bounds.keep < joined.watermark:
                 late += 1
                 changes.append((row, 1))
-            elif back and there[row]:
-                there[row] -= 1
+            elif back and present[row]:
+                present[row] -= 1
                 changes.append((row, -1))
             else:
-                there[row] += 1
+                present[row] += 1
                 changes.append((row, 1))
         assert joined.step(changes, joined.watermark + further) == late
-        assert +joined.answers == +nearby(how, bounds, there, joined.watermark)
+        assert +joined.answers == +nearby(how, bounds, present, joined.watermark)
 
 
 def test_a_key_with_many_rows_goes_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.operators.contract import EVENTS, HASH, ROW_HASH, SECOND_HASH, hashes_of
-from penstock.engine.operators.members import by_group, groups, members, missing, of_groups
+from penstock.engine.operators.members import argsort_by_group, in_groups_of, member_groups, member_run, missing_from
 from penstock.engine.state.columns import COUNT
-from penstock.engine.state.rows import taken
+from penstock.engine.state.rows import take_rows
 from penstock.engine.state.run import Run
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("value", COUNT, EVENTS, HASH, SECOND_HASH, ROW_HASH)])
@@ -25,7 +25,7 @@ def run(rows: list[tuple[int, int, int]], count: int = 1) -> Run:
         ],
         schema=SCHEMA,
     )
-    return members(batch, hashes_of(batch)[0])
+    return member_run(batch, hashes_of(batch)[0])
 
 
 def read(run: Run) -> list[tuple[int, int, int]]:
@@ -35,25 +35,25 @@ def read(run: Run) -> list[tuple[int, int, int]]:
 
 @given(rows, rows)
 def test_rows_of_the_same_group_are_told_from_those_that_only_share_its_hash(
-    some: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
+    own_rows: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
 ) -> None:
-    kept = run(some)
+    kept = run(own_rows)
     wanted = {(first, second) for first, second, _ in others}
-    assert of_groups(kept, run(others)).tolist() == [row[:2] in wanted for row in read(kept)]
+    assert in_groups_of(kept, run(others)).tolist() == [row[:2] in wanted for row in read(kept)]
 
 
 @given(rows, rows)
 def test_rows_that_others_do_not_have_are_found(
-    some: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
+    own_rows: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
 ) -> None:
-    kept = run(some)
-    assert missing(kept.batch, run(others).batch).tolist() == [row not in others for row in read(kept)]
+    kept = run(own_rows)
+    assert missing_from(kept.batch, run(others).batch).tolist() == [row not in others for row in read(kept)]
 
 
 @given(rows)
-def test_rows_are_numbered_by_group(some: list[tuple[int, int, int]]) -> None:
-    sorted_ = Run(taken(run(some).batch, by_group(run(some).batch)))
-    found = dict(zip([row[:2] for row in read(sorted_)], groups(sorted_.batch).tolist(), strict=True))
+def test_rows_are_numbered_by_group(own_rows: list[tuple[int, int, int]]) -> None:
+    sorted_ = Run(take_rows(run(own_rows).batch, argsort_by_group(run(own_rows).batch)))
+    found = dict(zip([row[:2] for row in read(sorted_)], member_groups(sorted_.batch).tolist(), strict=True))
     assert sorted(found.values()) == list(range(len(found)))
 
 

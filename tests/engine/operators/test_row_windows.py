@@ -121,9 +121,9 @@ def test_an_event_that_is_not_late_finds_the_events_that_came_long_before(
 def test_the_answers_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], way: Way, shape: Shape, length: int, final: bool
 ) -> None:
-    _, one = run(unhurried(epochs), way, shape, length, 5, final=final)
-    _, other = run(recut(epochs), Way(), shape, length, 5, final=final)
-    assert one.answers == other.answers
+    _, cut_answers = run(unhurried(epochs), way, shape, length, 5, final=final)
+    _, whole_answers = run(recut(epochs), Way(), shape, length, 5, final=final)
+    assert cut_answers.answers == whole_answers.answers
 
 
 @given(ways(), st.booleans(), st.integers(1, 30))
@@ -167,8 +167,10 @@ def test_rows_go_out_in_pieces_without_being_lost(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_windows, "PIECE_ROWS", 2)
         parted, _ = run(epochs, way, shape, length, 5, final=False)
-    for one, other in zip(whole.given, parted.given, strict=True):
-        assert Counter(tuple(row.values()) for row in one) == Counter(tuple(row.values()) for row in other)
+    for rows_at_once, rows_in_pieces in zip(whole.given, parted.given, strict=True):
+        assert Counter(tuple(row.values()) for row in rows_at_once) == Counter(
+            tuple(row.values()) for row in rows_in_pieces
+        )
 
 
 @given(histories(), shapes)

@@ -138,9 +138,11 @@ def test_an_event_that_is_not_late_joins_a_session_that_ended_long_before(
 def test_the_sessions_do_not_depend_on_where_the_epochs_are_cut(
     epochs: tuple[Epoch, ...], way: Way, gap: int, final: bool
 ) -> None:
-    one = run(unhurried(epochs), way, gap, 5, final=final)
-    other = run(recut(epochs), Way(), gap, 5, final=final)
-    assert one.answers == other.answers  # also in their revisions: nothing was corrected after it was final
+    cut_answers = run(unhurried(epochs), way, gap, 5, final=final)
+    whole_answers = run(recut(epochs), Way(), gap, 5, final=final)
+    assert (
+        cut_answers.answers == whole_answers.answers
+    )  # also in their revisions: nothing was corrected after it was final
 
 
 @given(histories(), ways(), gaps, keeps, st.booleans())
@@ -152,15 +154,17 @@ def test_sessions_that_had_ended_are_counted_when_they_are_corrected(
     for given_, (_, before) in zip(stepper.given, befores(epochs), strict=True):
         corrected += sum(row["_weight"] < 0 and row[END] <= before for row in given_)
         for row in given_:
-            taken_back = [one for one in given_ if one["_weight"] < 0 and one["key"] == row["key"]]
-            was_final = [one[REVISION] for one in taken_back if one[END] <= before and _inside(one, row)]
+            taken_back = [old_row for old_row in given_ if old_row["_weight"] < 0 and old_row["key"] == row["key"]]
+            was_final = [
+                old_row[REVISION] for old_row in taken_back if old_row[END] <= before and _inside(old_row, row)
+            ]
             if row["_weight"] > 0 and was_final:
                 assert row[REVISION] == max(was_final) + 1
     assert stepper.counts["corrected"] == corrected
 
 
-def _inside(one: Row, other: Row) -> bool:
-    return bool(other[START] <= one[START] and one[END] <= other[END])
+def _inside(inner: Row, outer: Row) -> bool:
+    return bool(outer[START] <= inner[START] and inner[END] <= outer[END])
 
 
 @given(histories(), ways())
@@ -223,6 +227,6 @@ def test_sessions_know_the_values_of_every_type_that_can_be_added(
         for number, value in enumerate(values):
             row = {"key": None, START: 9 * number, LAST: 9 * number, COUNT: 1, EVENTS: 1, **dict.fromkeys(RULES, value)}
             stepper.add_up(stepper.step([hashed(row, Way(), None)], NO_TIME))
-    there = [value for value in values if value is not None]
-    by_spark = sorted(there, key=lambda value: (value != value, value if value == value else 0))
+    present = [value for value in values if value is not None]
+    by_spark = sorted(present, key=lambda value: (value != value, value if value == value else 0))
     assert stepper.answers == Counter({(frozen(total), frozen(by_spark[0]), frozen(by_spark[-1])): 1})

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.sorted_groups import among, find, running_maximum, segments
+from penstock.engine.operators.sorted_groups import group_numbers, rows_in, running_maximum, search_in_groups
 from penstock.engine.state.rows import Numbers
 
 values = st.one_of(st.integers(-3, 3), st.sampled_from([-(2**62), 2**62]))
@@ -21,7 +21,7 @@ def numbers(values: list[int]) -> Numbers:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2))).map(sorted))
 def test_segments_are_numbered_from_zero(rows: list[tuple[int, int]]) -> None:
-    found = segments(numbers([one for one, _ in rows]), numbers([other for _, other in rows])).tolist()
+    found = group_numbers(numbers([value for value, _ in rows]), numbers([second for _, second in rows])).tolist()
     distinct = sorted(set(rows))
     assert found == [distinct.index(row) for row in rows]
 
@@ -37,20 +37,20 @@ def test_the_running_maximum_begins_again_in_each_segment(parts: list[list[int]]
 def test_values_are_found_in_their_own_segment(
     rows: list[tuple[int, int]], wanted: list[tuple[int, int]], side: Literal["left", "right"]
 ) -> None:
-    found = find(
+    found = search_in_groups(
         numbers([segment for segment, _ in rows]),
         numbers([value for _, value in rows]),
         numbers([segment for segment, _ in wanted]),
         numbers([value for _, value in wanted]),
         side,
     ).tolist()
-    before = (lambda row, one: row < one) if side == "left" else (lambda row, one: row <= one)
-    assert found == [sum(before(row, one) for row in rows) for one in wanted]
+    before = (lambda row, value: row < value) if side == "left" else (lambda row, value: row <= value)
+    assert found == [sum(before(row, value) for row in rows) for value in wanted]
 
 
 @given(st.lists(st.tuples(values, values)), st.lists(st.tuples(values, values)))
-def test_rows_are_found_among_others(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+def test_rows_are_found_among_others(own_rows: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     def columns(rows: list[tuple[int, int]]) -> list[Numbers]:
         return [numbers([row[at] for row in rows]) for at in (0, 1)]
 
-    assert among(columns(some), columns(others)).tolist() == [row in others for row in some]
+    assert rows_in(columns(own_rows), columns(others)).tolist() == [row in others for row in own_rows]

@@ -128,9 +128,9 @@ def test_rows_that_are_not_among_the_first_of_some_make_no_difference(
     events = 0
     with stepping(ranking, schema(), COLUMNS, way) as stepper:
         for epoch in epochs:
-            some = rows(plain(epoch.events), way)
-            parts = [pa.RecordBatch.from_pylist(part, schema=schema()) for part in (some[::2], some[1::2])]
-            condensed = [ranking.condensed(part) for part in parts]
+            changes = rows(plain(epoch.events), way)
+            parts = [pa.RecordBatch.from_pylist(part, schema=schema()) for part in (changes[::2], changes[1::2])]
+            condensed = [ranking.condense(part) for part in parts]
             left = [row for part, _ in condensed for row in part.to_pylist()]
             events += sum(left_out for _, left_out in condensed)
             stepper.add_up(stepper.step(left, NO_TIME))
@@ -151,8 +151,8 @@ def test_nulls_are_least_and_nan_is_greatest_and_zeros_are_equal(values: list[tu
             stepper.add_up(stepper.step(rows([("k", value, time, 1)], Way()), NO_TIME))
     wanted: Answers = Counter()
     own = [(kind(value), 0 if kind(value) != 1 else value) for value, _ in values]
-    for one, (value, _) in zip(own, values, strict=True):
-        rank = sum(other < one for other in own) + 1
+    for own_value, (value, _) in zip(own, values, strict=True):
+        rank = sum(smaller < own_value for smaller in own) + 1
         if rank <= 2:
             wanted[frozen(value), rank] += 1
     assert stepper.answers == wanted

@@ -7,15 +7,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.contract import HASH, SECOND_HASH, Times
+from penstock.engine.operators.contract import HASH, SECOND_HASH, Watermarks
 from penstock.engine.operators.windows import (
     END,
     NUMBERS,
     START,
     WindowOrder,
-    closes,
     closing_bounds,
     group_order,
+    is_closing,
     late_windows,
 )
 from tests.engine.operators.stepping import NO_TIME
@@ -27,7 +27,9 @@ moments = st.one_of(st.integers(-(2**50), 2**52), st.integers(-100, 100))
 
 def rows(*windows: tuple[int, int, int]) -> pa.RecordBatch:
     """Rows with the start and the end of their window and the hash of their group."""
-    arrays = {name: pa.array([one[n] for one in windows], pa.int64()) for n, name in enumerate((START, END, HASH))}
+    arrays = {
+        name: pa.array([window[n] for window in windows], pa.int64()) for n, name in enumerate((START, END, HASH))
+    }
     return pa.RecordBatch.from_pydict({**arrays, SECOND_HASH: arrays[HASH]})
 
 
@@ -38,10 +40,10 @@ def test_every_window_that_closes_lies_within_the_bounds(
     window = WindowOrder(step, hops * step, 0)
     start = number // step * step
     batch = rows((start, start + window.longest, hash_))
-    times = Times(min(before, after), max(before, after))
+    times = Watermarks(min(before, after), max(before, after))
     order = int(group_order(window, batch)[0])
     inside = any(low <= order <= high for low, high in closing_bounds(window, times.before, times.after))
-    assert inside or not closes(batch, times)[0]
+    assert inside or not is_closing(batch, times)[0]
 
 
 def test_few_other_windows_lie_within_the_bounds() -> None:
@@ -56,8 +58,8 @@ def test_few_other_windows_lie_within_the_bounds() -> None:
 def test_numbers_of_windows_begin_again_when_they_are_used_up() -> None:
     window = WindowOrder(10, 10, 0)
     far = 10 * NUMBERS
-    one, other = group_order(window, rows((50, 60, 7), (50 + far, 60 + far, 7)))
-    assert one == other
+    near_order, far_order = group_order(window, rows((50, 60, 7), (50 + far, 60 + far, 7)))
+    assert near_order == far_order
     assert len(closing_bounds(window, far - 20, far + 20)) == 2
     assert closing_bounds(window, NO_TIME, 0) == [(0, 2**64 - 1)]
 

@@ -22,7 +22,7 @@ from penstock.app import App
 from penstock.flow.settings import AppSettings
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
-from penstock.log.schema import parse_schema
+from penstock.schema.arrow import parse_schema
 from penstock.testing import Crash, Rig
 
 EVENTS = "id bigint, k string, v bigint, amount decimal(12,2), price double, happened timestamp"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.build.sources import DEAD_SCHEMA
+from penstock.engine.publish.app_writer import open_app_writer, written_by
 from penstock.engine.publish.side_topics import SideTopics, late_rows
 from penstock.errors import FencedError
 from penstock.log import Log
@@ -30,20 +31,27 @@ def dead(*places: tuple[str, int, int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=DEAD_SCHEMA)
 
 
+def side_topics(log: Log) -> SideTopics:
+    """Those of a new instance of the app."""
+    writer = open_app_writer(log, "shop")
+    writer.begin(written_by(log, "shop", created=1))
+    return SideTopics(log, writer)
+
+
 def stored(log: Log) -> list[tuple[str, int, int]]:
     rows = log.topic("shop.dead").read().to_pylist()
     return [(row["topic"], row["partition"], row["offset"]) for row in rows]
 
 
 def test_nothing_makes_no_topic(log: Log) -> None:
-    SideTopics(log, log.producer("p")).store({"shop.dead": dead()})
+    side_topics(log).store({"shop.dead": dead()})
     assert log.topics() == []
 
 
 def test_a_row_is_stored_once_also_by_the_next_instance(log: Log) -> None:
-    first = SideTopics(log, log.producer("p"))
+    first = side_topics(log)
     first.store({"shop.dead": dead(("events", 0, 3), ("events", 1, 1))})
-    second = SideTopics(log, log.producer("p"))
+    second = side_topics(log)
     second.store({"shop.dead": dead(("events", 0, 3), ("events", 0, 4), ("more", 0, 0))})
     assert sorted(stored(log)) == [("events", 0, 3), ("events", 0, 4), ("events", 1, 1), ("more", 0, 0)]
     with pytest.raises(FencedError):
@@ -60,11 +68,11 @@ def test_whatever_is_read_again_the_rows_are_all_there_once(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[tuple[set[tuple[str, int, int]], bool]]
 ) -> None:
     with Log(tmp_path_factory.mktemp("log")) as log:
-        sides = SideTopics(log, log.producer("p"))
+        sides = side_topics(log)
         seen: set[tuple[str, int, int]] = set()
         for places, restarts in epochs:
             if restarts:
-                sides = SideTopics(log, log.producer("p"))
+                sides = side_topics(log)
             sides.store({"shop.dead": dead(*places)})
             seen |= places
         assert sorted(stored(log) if seen else []) == sorted(seen)
@@ -73,7 +81,7 @@ def test_whatever_is_read_again_the_rows_are_all_there_once(
 def test_late_rows_are_told_apart_by_what_they_were_late_for(log: Log) -> None:
     topic = log.create_topic("events", "id long")
     topic.append([{"id": number} for number in range(5)])
-    sides = SideTopics(log, log.producer("p"))
+    sides = side_topics(log)
     for view in ("minutes", "hours", "minutes"):
         sides.store({"events.late": late_rows(topic, {0: [1, 3]}, late_for=view, watermark=7_000_000)})
     rows = log.topic("events.late").read().to_pylist()

@@ -633,7 +633,7 @@ def savepoints(rig: Rig) -> Savepoints:
 
 def restore(rig: Rig, name: str) -> None:
     rig._stop()
-    savepoints(rig).restore(name, lambda: rig.log.producer(instance_name("shop")).epoch, restored_at=2)
+    savepoints(rig).restore(name, lambda: rig.log.writer(instance_name("shop")).token, restored_at=2)
 
 
 def test_after_a_restore_what_comes_behind_the_savepoint_is_written_again(rig: Rig) -> None:

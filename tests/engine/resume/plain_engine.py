@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.engine.build.app import Built
-from penstock.engine.build.graph import StateOf
+from penstock.engine.build.app import BuiltPlan
+from penstock.engine.build.graph import NodeState
 from penstock.engine.epoch import Instance
-from penstock.engine.ledger.records import numbered
+from penstock.engine.ledger.records import padded_epoch
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.next_cut import Input
 from penstock.engine.resume import start
@@ -43,15 +43,15 @@ def state_name(output: flow.Output) -> str:
 class PlainEngine(CompiledPlan):
     """An engine whose epochs are plain Python."""
 
-    def for_part(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> CompiledPlan:
+    def for_outputs(self, plan: flow.Plan, inputs: Mapping[str, Input]) -> CompiledPlan:
         return PlainEngine(self.session, plan, inputs, self.home)
 
-    def built(self, *, small: bool = True) -> Built:
+    def build(self, *, small: bool = True) -> BuiltPlan:
         states = {
-            state_name(one): StateOf(state_name(one), one.node, tuple(sorted(source_names(one.node))))
+            state_name(one): NodeState(state_name(one), one.node, tuple(sorted(source_names(one.node))))
             for one in self.plan.outputs
         }
-        return Built(cast(Any, None), states, {one.name: SCHEMA for one in self.plan.outputs})
+        return BuiltPlan(cast(Any, None), states, {one.name: SCHEMA for one in self.plan.outputs})
 
     def run(self, work: EpochInput) -> EpochResult:
         ran = EpochResult({}, {}, {}, {}, [], {}, {}, {})
@@ -65,7 +65,7 @@ class PlainEngine(CompiledPlan):
 
     def _ids(self, work: EpochInput, name: str) -> list[int]:
         cut, topic = work.cut.sources[name], self._inputs[name].topic
-        assert topic.description.id == cut.topic_id, "another topic is read than was planned"
+        assert topic.id == cut.topic_id, "another topic is read than was planned"
         ids: list[int] = topic.read().column("id").to_pylist()
         return ids[cut.starts[0] : cut.ends[0]]
 
@@ -84,11 +84,11 @@ class PlainEngine(CompiledPlan):
             ran.changes[output.name] = added
 
     def _stored(self, work: EpochInput, folder: str, ids: list[int]) -> tuple[RunFile, ...]:
-        prefix = f"{numbered(work.epoch)}-{work.token}"
+        prefix = f"{padded_epoch(work.epoch)}-{work.token}"
         return (store_batches(self._directory, folder, prefix, [_batch(ids)]),) if ids else ()
 
     def _staged(self, work: EpochInput, name: str, ids: list[int]) -> Path:
-        path = self._directory / "staged" / numbered(work.epoch) / f"{work.token}-plain" / f"{name}.arrow"
+        path = self._directory / "staged" / padded_epoch(work.epoch) / f"{work.token}-plain" / f"{name}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = _batch(ids).append_column(WEIGHT, pa.array([1] * len(ids), pa.int64()))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:

@@ -43,7 +43,7 @@ DEATHS: dict[str, tuple[type, str]] = {
 class TableEngine(PlainEngine):
     """Its outputs are the changes of a table: an id that came, and -1 - id for one that went."""
 
-    def for_part(self, plan: Any, inputs: Any) -> TableEngine:
+    def for_outputs(self, plan: Any, inputs: Any) -> TableEngine:
         return TableEngine(self.session, plan, inputs, self.home)
 
     def _ids(self, work: EpochInput, name: str) -> list[int]:
@@ -76,7 +76,7 @@ class World:
         return Savepoints(self.ledger, Registration(self.log, "shop"))
 
     def token(self) -> int:
-        return self.log.producer(instance_name("shop")).epoch
+        return self.log.writer(instance_name("shop")).token
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ def test_a_savepoint_is_registered_as_the_commit_that_it_is_though_the_app_commi
         """The app commits another epoch, and moves on, before the savepoint is registered."""
 
         def add_savepoint(self, savepoint: str, commit: Commit) -> None:
-            if world.topic.end(0) == 2:
+            if world.topic.files.end(0) == 2:
                 world.delete(1)
                 world.run()
                 world.compact()
@@ -442,7 +442,7 @@ def act_on(world: World, act: tuple[Any, ...]) -> None:
                     replaced.step()
         case ("save",):
             if world.has_committed():
-                world.savepoints.create(f"s{len(world.savepoints.names())}-{world.topic.end(0)}", created=1)
+                world.savepoints.create(f"s{len(world.savepoints.names())}-{world.topic.files.end(0)}", created=1)
         case ("restore",):
             if world.has_committed() and (names := world.savepoints.names()):
                 world.restore(names[0])

@@ -23,6 +23,7 @@ from penstock.engine.ledger.ledger import Ledger, instance_name
 from penstock.engine.ledger.records import Commit, EpochPlan, TrackRecord
 from penstock.engine.ledger.registration import Registration
 from penstock.engine.ledger.savepoints import Savepoints
+from penstock.engine.publish.app_writer import written_by
 from penstock.engine.publish.topics import TopicTarget
 from penstock.engine.resume import start as start_module
 from penstock.engine.resume.decide import Resume, decide
@@ -155,7 +156,7 @@ class World:
         ids = list(range(self.number, self.number + act.rows))
         self.number += act.rows
         topic.append([{"id": one} for one in ids])
-        self.ids.setdefault(topic.description.id, []).extend(ids)
+        self.ids.setdefault(topic.id, []).extend(ids)
 
     def _instance(self) -> Instance:
         if self.instance is None:
@@ -232,7 +233,7 @@ class World:
         self.restored = True
         self.instance = None
         with dying(dies):
-            new_token: Callable[[], int] = lambda: self.log.producer(instance_name("shop")).epoch  # noqa: E731
+            new_token: Callable[[], int] = lambda: self.log.writer(instance_name("shop")).token  # noqa: E731
             self._savepoints().restore(f"s{self.savepoints}", new_token, restored_at=2)
 
 
@@ -264,9 +265,7 @@ def check(world: World) -> None:
 
 
 def sinks_epoch(world: World, ledger: Ledger) -> int:
-    from penstock.engine.publish.topics import sinks_producer
-
-    return max(0, world.log.last_transaction(sinks_producer(ledger)))
+    return written_by(world.log, ledger.app, ledger.created).epoch
 
 
 def said(world: World, track: TrackRecord | EpochPlan, name: str, *, epoch_only: bool = False) -> list[int]:
@@ -315,7 +314,7 @@ def check_topics(world: World, last: Commit, seen: EpochPlan | None) -> None:
 
 def topic_of(world: World, name: str, id_: str | None) -> Topic | None:
     topic = world.log.topic(name) if name in world.log.topics() else None
-    return topic if topic is not None and topic.description.id == id_ else None
+    return topic if topic is not None and topic.id == id_ else None
 
 
 def compare(world: World, topic: Topic, expected: list[int]) -> None:

@@ -16,7 +16,7 @@ def test_a_program_says_what_it_reads_and_writes(tmp_path: Path) -> None:
     app.view("b", events.union(app.topic("more", schema="id long")))
     app.sink("c", events.where("id > 1"), topic="large")
     with Log(tmp_path / "log") as log:
-        large = log.create_topic("large", "id long").description.id
+        large = log.create_topic("large", "id long").id
         program, there = declared_by(log, app.plan), find(log, app.plan)
     assert program.fingerprints.keys() == {"a", "b", "c"}
     assert program.reads == {"a": {"events"}, "b": {"events", "more"}, "c": {"events"}}

@@ -275,9 +275,9 @@ def test_files_of_what_is_gone_are_removed(rig: Rig) -> None:
     assert len(commit.live.states) == 2
     folders = {path.parts[-3] for path in ledger.directory.glob("state/*/*/*.arrow")}
     assert folders == set(commit.live.states)
-    changes = [ledger.changes_of(epoch) for epoch in ledger.changes_numbers()]
+    changes = [ledger.changes_of(epoch) for epoch in ledger.epochs_with_changes()]
     kept = {path for record in changes if record for path in record.paths()}
-    for epoch in ledger.numbers("commit"):
+    for epoch in ledger.epochs_with("commit"):
         kept |= (ledger.commit_of(epoch) or commit).paths()
     found = {path.relative_to(ledger.directory).as_posix() for path in ledger.directory.glob("views/*/*/*")}
     assert found == {path for path in kept if path.startswith("views/")}

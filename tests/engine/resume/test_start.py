@@ -102,7 +102,7 @@ def savepoints(rig: Rig) -> Savepoints:
 
 
 def restore(rig: Rig, name: str) -> None:
-    savepoints(rig).restore(name, lambda: rig.log.producer(instance_name("shop")).epoch, restored_at=1)
+    savepoints(rig).restore(name, lambda: rig.log.writer(instance_name("shop")).token, restored_at=1)
 
 
 def test_an_app_goes_back_to_a_savepoint_and_reads_again_what_came_since(rig: Rig) -> None:

@@ -121,9 +121,9 @@ def test_a_dead_row_tells_where_it_was_why_and_all_that_it_held(spark: SparkSess
         rig.run()
         (row,) = rig.rows("shop.dead")
         offsets = {
-            json.loads(json.dumps(one)): (batch.partition, int(offset))
+            json.loads(json.dumps(id_)): (batch.partition, int(offset))
             for batch in rig.topic("events").batches()
-            for one, offset in zip(batch.rows.column("id").to_pylist(), batch.offsets, strict=True)
+            for id_, offset in zip(batch.rows.column("id").to_pylist(), batch.offsets, strict=True)
         }
         assert (row["topic"], row["partition"], row["offset"]) == ("events", *offsets[1])
         assert row["error"].endswith("where('cast(note as int) < 100') fails on it")

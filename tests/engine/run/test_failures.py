@@ -208,7 +208,7 @@ def test_the_last_code_that_was_called_tells_whose_error_it_is(
     called: list[str], raised: str, about_a_row: bool
 ) -> None:
     before = "Traceback (most recent call last):\n" + FRAMES["user"] + "KeyError: 'a'\n\nDuring handling of it:\n\n"
-    traceback = "Traceback (most recent call last):\n" + "".join(FRAMES[one] for one in called) + raised + "\n"
+    traceback = "Traceback (most recent call last):\n" + "".join(FRAMES[frame] for frame in called) + raised + "\n"
     assert is_raised_on_a_row(before + traceback) == about_a_row
 
 

@@ -21,7 +21,7 @@ from penstock.engine.operators.contract import EVENTS, WEIGHT
 from penstock.engine.run import views
 from penstock.engine.run.reports import ReportedOutputs
 from penstock.engine.run.tasks import Assignment
-from penstock.engine.run.views import ViewSpec, keep_view
+from penstock.engine.run.views import ViewSpec, view_writer
 from penstock.engine.state.columns import COUNT, GONE, ID, ORDER
 from penstock.engine.state.run import RunFile, open_batches
 
@@ -62,7 +62,7 @@ class Task:
             patched.setattr(views, "assignment", lambda: self._epoch)
             patched.setattr(views, "state_partition", lambda partitions: partition)
             rows = [row for task in tasks for batch in self._reports(task, events) for row in batch.to_pylist()]
-        reported = ReportedOutputs.of(rows)
+        reported = ReportedOutputs.from_rows(rows)
         self.runs = reported.runs_after("v", {"v": self.runs})
         return reported
 
@@ -72,7 +72,7 @@ class Task:
         columns += [pa.field(EVENTS, pa.int64())] if events else []
         rows = [{**row, **({WEIGHT: weight} if weighted else {}), EVENTS: 2} for row, weight in changes]
         batches = [pa.RecordBatch.from_pylist(part, schema=pa.schema(columns)) for part in (rows[:2], [], rows[2:])]
-        return keep_view(self.view)(iter(batches))
+        return view_writer(self.view)(iter(batches))
 
     def rows(self) -> list[Row]:
         """What a reader sees, worked out row by row."""
@@ -166,7 +166,7 @@ def test_a_run_of_a_keyed_view_says_which_keys_are_gone() -> None:
     rows = [{"k": 1.0, "t": "a", "n": 1}, {"k": 2.0, "t": "a", "n": 2}, {"k": 1.0, "t": "a", "n": 3}]
     schema = pa.schema([*KEYED.schema, pa.field(WEIGHT, pa.int64())])
     weighted = [{**row, WEIGHT: weight} for row, weight in zip(rows, (-1, -1, 1), strict=True)]
-    run = KEYED.run_of(pa.RecordBatch.from_pylist(weighted, schema=schema)).batch
+    run = KEYED.to_run(pa.RecordBatch.from_pylist(weighted, schema=schema)).batch
     assert run.schema.names == [*KEYED.schema.names, GONE, ORDER, ID]
     assert {(row["k"], row["n"], row[GONE]) for row in run.to_pylist()} == {(1.0, 3, False), (2.0, 2, True)}
 
@@ -244,9 +244,9 @@ def reported(*reports: tuple[int, dict[str, Any]]) -> ReportedOutputs:
 def test_a_merged_file_that_two_tasks_report_counts_once() -> None:
     before = {"v": {0: (file("a"), file("b"), file("c"))}}
     merged = [{"files": [file("b").path, file("c").path], "into": file(name).to_document()} for name in ("d", "e")]
-    one = (0, {"events": 1, "merged": merged[0], "added": file("f").to_document()})
-    two = (0, {"events": 2, "merged": merged[1], "added": file("g").to_document()})
-    found = reported(one, two)
+    first = (0, {"events": 1, "merged": merged[0], "added": file("f").to_document()})
+    second = (0, {"events": 2, "merged": merged[1], "added": file("g").to_document()})
+    found = reported(first, second)
     assert found.runs_after("v", before) == {0: (file("a"), file("d"), file("f"), file("g"))}
     assert found.changes("v") == (file("f"), file("g"))
     assert (found.events("v"), found.partitions("v")) == (3, {0})
@@ -271,7 +271,10 @@ def test_changes_are_stored_where_somebody_may_follow_them() -> None:
                 found = task.run(changes).changes("v")
                 assert len(found) == (count if keep_changes else 0)
                 rows = [
-                    row for one in found for batch in open_batches(task.directory, one) for row in batch.to_pylist()
+                    row
+                    for run_file in found
+                    for batch in open_batches(task.directory, run_file)
+                    for row in batch.to_pylist()
                 ]
                 assert rows == ([{"n": 1, WEIGHT: 1}, {"n": 2, WEIGHT: -1}] if keep_changes else [])
 

@@ -66,7 +66,7 @@ def added_up(epochs: Epochs) -> dict[Key, tuple[int, int, int]]:
         for key, part in epoch.items():
             held.setdefault(key, []).append(part)
     found = {
-        key: (sum(count for count, _ in parts), sum(one for _, one in parts), min(one for _, one in parts))
+        key: (sum(count for count, _ in parts), sum(value for _, value in parts), min(value for _, value in parts))
         for key, parts in held.items()
     }
     return {key: values for key, values in found.items() if values[0]}
@@ -97,9 +97,9 @@ def never(rows: pa.RecordBatch, whole: bool) -> None:
 
 @given(epochs, st.lists(st.sampled_from(KEYS), unique=True))
 def test_looking_up_adds_up_what_all_runs_say(epochs: Epochs, wanted: list[Key]) -> None:
-    rows, there = adding(epochs).look_up(*key_columns(wanted))
+    rows, has_row = adding(epochs).look_up(*key_columns(wanted))
     held = added_up(epochs)
-    assert there.tolist() == [key in held for key in wanted]
+    assert has_row.tolist() == [key in held for key in wanted]
     assert keys_of(rows) == [key for key in wanted if key in held]
     found = zip(*(rows.column(name).to_pylist() for name in (COUNT, "sum", "least")), strict=True)
     assert list(found) == [held[key] for key in wanted if key in held]
@@ -108,9 +108,9 @@ def test_looking_up_adds_up_what_all_runs_say(epochs: Epochs, wanted: list[Key])
 
 @given(epochs, st.lists(st.sampled_from(KEYS), unique=True))
 def test_looking_up_finds_what_the_newest_run_says(epochs: Epochs, wanted: list[Key]) -> None:
-    rows, there = replacing(epochs).look_up(*key_columns(wanted))
+    rows, has_row = replacing(epochs).look_up(*key_columns(wanted))
     held = newest(epochs)
-    assert there.tolist() == [key in held for key in wanted]
+    assert has_row.tolist() == [key in held for key in wanted]
     assert keys_of(rows) == [key for key in wanted if key in held]
     assert rows.column("sum").to_pylist() == [held[key] for key in wanted if key in held]
 
@@ -122,22 +122,22 @@ def test_merging_runs_changes_nothing(epochs: Epochs, count: int, adds: bool) ->
     if not count:
         return
     older = whole.runs[: len(whole.runs) - count]
-    merged = Arrangement(whole.kind, whole.schema, (*older, whole.merged(count, never, 0)))
-    for one, other in zip(whole.look_up(*key_columns(KEYS)), merged.look_up(*key_columns(KEYS)), strict=True):
-        assert one.tolist() == other.tolist() if isinstance(one, np.ndarray) else one.equals(other)
+    merged = Arrangement(whole.kind, whole.schema, (*older, whole.merge_newest(count, never, 0)))
+    for value, expected in zip(whole.look_up(*key_columns(KEYS)), merged.look_up(*key_columns(KEYS)), strict=True):
+        assert value.tolist() == expected.tolist() if isinstance(value, np.ndarray) else value.equals(expected)
 
 
 @given(epochs, st.booleans())
 def test_where_all_runs_are_merged_only_rows_that_are_there_are_left(epochs: Epochs, adds: bool) -> None:
     whole = adding(epochs) if adds else replacing(epochs)
-    merged = whole.merged(len(whole.runs), never, 0)
+    merged = whole.merge_newest(len(whole.runs), never, 0)
     assert keys_of(merged.batch) == sorted(added_up(epochs) if adds else newest(epochs))
 
 
 @given(epochs, st.lists(st.sampled_from([0, 5, 2**64 - 1]), unique=True), st.booleans())
 def test_all_rows_of_an_order_are_found(epochs: Epochs, orders: list[int], adds: bool) -> None:
     whole = adding(epochs) if adds else replacing(epochs)
-    found = whole.of_orders(np.array(sorted(orders), dtype=np.uint64))
+    found = whole.rows_of_orders(np.array(sorted(orders), dtype=np.uint64))
     held = added_up(epochs) if adds else newest(epochs)
     assert keys_of(found.batch) == sorted(key for key in held if key[0] in orders)
 
@@ -145,7 +145,7 @@ def test_all_rows_of_an_order_are_found(epochs: Epochs, orders: list[int], adds:
 @given(epochs, st.integers(0, 6), st.integers(0, 6))
 def test_rows_between_orders_are_found(epochs: Epochs, low: int, length: int) -> None:
     high = low + length
-    found = adding(epochs).between([(2**63, 2**64 - 1), (low, high)], lambda rows: integers(rows, COUNT) > -9)
+    found = adding(epochs).rows_between([(2**63, 2**64 - 1), (low, high)], lambda rows: integers(rows, COUNT) > -9)
     held = added_up(epochs)
     assert keys_of(found.batch) == sorted(key for key in held if low <= key[0] <= high or key[0] >= 2**63)
 
@@ -157,7 +157,7 @@ def test_a_whole_row_hides_what_older_runs_say() -> None:
         run_of([row(key, sum=sum_, least=sum_, **{COUNT: 1, WHOLE: whole})], schema)
         for sum_, whole in ((5, False), (7, True), (1, False))
     ]
-    for merged in (tuple(runs), (runs[0], SUMS.merged(*runs[1:])), (SUMS.merged(*runs[:2]), runs[2])):
+    for merged in (tuple(runs), (runs[0], SUMS.merge(*runs[1:])), (SUMS.merge(*runs[:2]), runs[2])):
         rows, _ = Arrangement(SUMS, schema, merged).look_up(*key_columns([key]))
         assert rows.select([COUNT, "sum", "least", WHOLE]).to_pylist() == [
             {COUNT: 2, "sum": 8, "least": 1, WHOLE: True}
@@ -167,7 +167,7 @@ def test_a_whole_row_hides_what_older_runs_say() -> None:
 def test_a_part_that_counts_for_nothing_still_changes_a_sum() -> None:
     key = KEYS[0]
     whole = adding([{key: (1, 10)}, {key: (-1, -10)}, {key: (1, 12)}])
-    later = Run(whole.merged(2, never, 0).batch)
+    later = Run(whole.merge_newest(2, never, 0).batch)
     rows, _ = Arrangement(SUMS, whole.schema, (whole.runs[0], later)).look_up(*key_columns([key]))
     assert rows.select([COUNT, "sum"]).to_pylist() == [{COUNT: 1, "sum": 12}]
 
@@ -185,7 +185,7 @@ def sized(*rows: int) -> Arrangement:
     ("rows", "merges"), [([], 0), ([5], 1), ([100, 5], 1), ([15, 5], 2), ([100, 15, 5], 2), ([60, 15, 5], 3)]
 )
 def test_runs_are_merged_where_an_older_one_is_not_much_larger(rows: list[int], merges: int) -> None:
-    assert sized(*rows).merges() == merges
+    assert sized(*rows).merge_count() == merges
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
@@ -193,7 +193,7 @@ def test_there_are_few_runs_and_none_is_lost(rows: list[int]) -> None:
     kept: tuple[Run, ...] = ()
     for number, count in enumerate(rows):
         whole = Arrangement(sized().kind, sized().schema, (*kept, _numbered(count, number)))
-        stay, run = whole.settled(never, 0)
+        stay, run = whole.merge_small_runs(never, 0)
         kept = (*kept[:stay], run)
     assert sum(run.rows for run in kept) == sum(rows)
     assert len(kept) <= 1 + np.log2(sum(rows))
@@ -207,8 +207,8 @@ def _numbered(count: int, number: int) -> Run:
 
 def test_runs_are_not_merged_beyond_what_a_batch_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrangements, "MOST_BYTES", 20 * 24)
-    assert sized(15, 5).merges() == 2
-    assert sized(16, 5).merges() == 1
+    assert sized(15, 5).merge_count() == 2
+    assert sized(16, 5).merge_count() == 1
 
 
 def test_rows_that_cannot_be_reached_are_left_out_where_runs_are_merged() -> None:
@@ -218,9 +218,9 @@ def test_rows_that_cannot_be_reached_are_left_out_where_runs_are_merged() -> Non
         seen.append(whole)
         return integers(rows, ORDER)
 
-    assert [run.rows for run in [sized(10, 10).settled(expires, 6)[1]]] == [2 * 3]
+    assert [run.rows for run in [sized(10, 10).merge_small_runs(expires, 6)[1]]] == [2 * 3]
     assert seen == [True]
-    stay, run = sized(90, 10, 10).settled(expires, 6)
+    stay, run = sized(90, 10, 10).merge_small_runs(expires, 6)
     assert (stay, run.rows, seen[-1]) == (1, 2 * 3, False)
     assert last_expiry(expires, run) == 9
     assert last_expiry(never, run) is None
@@ -230,7 +230,7 @@ def test_an_arrangement_without_runs_has_nothing() -> None:
     kinds: list[Kind] = [SUMS, Replacing()]
     for kind in kinds:
         empty = Arrangement(kind, pa.schema([*PLAIN, *HIDDEN, (GONE, pa.bool_())]))
-        rows, there = empty.look_up(*key_columns(KEYS))
-        assert (rows.num_rows, there.any()) == (0, False)
-        assert empty.of_orders(np.array([0], dtype=np.uint64)).rows == 0
+        rows, has_row = empty.look_up(*key_columns(KEYS))
+        assert (rows.num_rows, has_row.any()) == (0, False)
+        assert empty.rows_of_orders(np.array([0], dtype=np.uint64)).rows == 0
         assert empty.rows == 0

@@ -59,9 +59,9 @@ def columns(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, st.SearchStra
     if kind == "map":
         entries = st.lists(st.tuples(SIMPLE[pa.int32()], values), max_size=3)
         return pa.map_(pa.int32(), type_), with_nulls(entries)
-    other, others = draw(columns(depth - 1))
-    struct = st.fixed_dictionaries({"a": values, "b": others})
-    return pa.struct([("a", type_), ("b", other)]), with_nulls(struct)
+    second_type, second_values = draw(columns(depth - 1))
+    struct = st.fixed_dictionaries({"a": values, "b": second_values})
+    return pa.struct([("a", type_), ("b", second_type)]), with_nulls(struct)
 
 
 @given(st.data())

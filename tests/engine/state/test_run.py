@@ -58,10 +58,10 @@ def test_a_run_is_mapped_and_not_read(tmp_path: Path, file: RunFile) -> None:
 
 def test_runs_stay_open_as_long_as_they_are_asked_for(tmp_path: Path, file: RunFile) -> None:
     (first,) = open_runs(tmp_path, "state/sums/0", [file])
-    other = store_run(tmp_path, "state/sums/0", "000000000008-1", run())
-    (again, newer) = open_runs(tmp_path, "state/sums/0", [file, other])
+    second_file = store_run(tmp_path, "state/sums/0", "000000000008-1", run())
+    (again, newer) = open_runs(tmp_path, "state/sums/0", [file, second_file])
     assert again is first
-    assert open_runs(tmp_path, "state/sums/0", [other]) == (newer,)
+    assert open_runs(tmp_path, "state/sums/0", [second_file]) == (newer,)
     (anew,) = open_runs(tmp_path, "state/sums/0", [file])
     assert anew is not first
     assert open_runs(tmp_path, "state/sums/1", []) == ()
@@ -107,8 +107,8 @@ def test_a_flipped_bit_anywhere_is_found_and_the_file_named(
 
 
 def test_another_undamaged_run_in_its_place_is_found(tmp_path: Path, file: RunFile) -> None:
-    other = store_run(tmp_path, "state/sums/0", "other", Run(run().batch.slice(0, 1)))
-    (tmp_path / other.path).replace(tmp_path / file.path)
+    second_file = store_run(tmp_path, "state/sums/0", "other", Run(run().batch.slice(0, 1)))
+    (tmp_path / second_file.path).replace(tmp_path / file.path)
     with pytest.raises(DamagedError, match=file.path):
         open_run(tmp_path, file)
 

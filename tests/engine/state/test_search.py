@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from penstock.engine.state.search import (
     NOWHERE,
     Hashes,
-    by_key,
-    distinct,
-    expanded,
+    argsort_by_key,
+    expand_ranges,
     firsts,
-    in_order,
-    interleaved,
+    interleave,
+    is_sorted,
     lower_bounds,
     positions,
-    ranges,
+    positions_of_orders,
+    unique,
 )
 
 # Few orders, so that many rows share one; and the largest, which are the smallest as signed numbers.
@@ -28,7 +28,7 @@ keys = st.lists(st.tuples(hashes, hashes), max_size=30)
 
 @given(st.lists(hashes))
 def test_each_of_some_sorted_values_is_left_once(values: list[int]) -> None:
-    assert distinct(np.array(sorted(values), dtype=np.uint64)).tolist() == sorted(set(values))
+    assert unique(np.array(sorted(values), dtype=np.uint64)).tolist() == sorted(set(values))
 
 
 def columns(keys: list[tuple[int, int]]) -> tuple[Hashes, Hashes]:
@@ -66,8 +66,8 @@ def test_keys_are_found_among_very_many_rows_with_one_order() -> None:
 
 @given(keys)
 def test_rows_are_sorted_by_order_and_then_by_id(run: list[tuple[int, int]]) -> None:
-    assert [run[place] for place in by_key(*columns(run)).tolist()] == sorted(run)
-    assert in_order(*columns(run)) == (run == sorted(run))
+    assert [run[place] for place in argsort_by_key(*columns(run)).tolist()] == sorted(run)
+    assert is_sorted(*columns(run)) == (run == sorted(run))
 
 
 @given(
@@ -81,7 +81,7 @@ def test_rows_are_sorted_by_any_number_of_columns_and_else_stay_in_turn(
 ) -> None:
     types = (np.int32, np.int64, np.int64)
     chosen = [np.array([row[number] for row in rows], dtype=types[number]) for number in importance]
-    found = by_key(*chosen).tolist()  # type: ignore[arg-type]  # a partition's number is a narrow one
+    found = argsort_by_key(*chosen).tolist()  # type: ignore[arg-type]  # a partition's number is a narrow one
     assert found == sorted(range(len(rows)), key=lambda place: [rows[place][number] for number in importance])
 
 
@@ -89,13 +89,13 @@ def test_rows_are_sorted_by_any_number_of_columns_and_else_stay_in_turn(
 def test_rows_are_put_in_between_where_they_belong(run: list[int], more: list[int]) -> None:
     run, more = sorted(run), sorted(more)
     at = np.searchsorted(run, more).astype(np.int64)
-    assert interleaved(np.array(run, dtype=np.int64), np.array(more, dtype=np.int64), at).tolist() == sorted(run + more)
+    assert interleave(np.array(run, dtype=np.int64), np.array(more, dtype=np.int64), at).tolist() == sorted(run + more)
 
 
 @given(st.lists(hashes), st.lists(hashes, unique=True))
 def test_all_rows_of_some_orders_are_found(run: list[int], wanted: list[int]) -> None:
     run, wanted = sorted(run), sorted(wanted)
-    found = ranges(np.array(run, dtype=np.uint64), np.array(wanted, dtype=np.uint64)).tolist()
+    found = positions_of_orders(np.array(run, dtype=np.uint64), np.array(wanted, dtype=np.uint64)).tolist()
     assert found == [place for place, order in enumerate(run) if order in wanted]
 
 
@@ -103,12 +103,12 @@ def test_all_rows_of_some_orders_are_found(run: list[int], wanted: list[int]) ->
 def test_ranges_are_written_out_one_after_the_other(spans: list[tuple[int, int]]) -> None:
     starts = np.array([start for start, _ in spans], dtype=np.int64)
     ends = np.array([start + length for start, length in spans], dtype=np.int64)
-    assert expanded(starts, ends).tolist() == [n for start, length in spans for n in range(start, start + length)]
+    assert expand_ranges(starts, ends).tolist() == [n for start, length in spans for n in range(start, start + length)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2))))
 def test_the_first_of_equal_rows_is_marked(rows: list[tuple[int, int]]) -> None:
     rows = sorted(rows)
-    one: npt.NDArray[np.int64] = np.array([row[0] for row in rows], dtype=np.int64)
-    other: npt.NDArray[np.int64] = np.array([row[1] for row in rows], dtype=np.int64)
-    assert firsts(one, other).tolist() == [n == 0 or rows[n] != rows[n - 1] for n in range(len(rows))]
+    first: npt.NDArray[np.int64] = np.array([row[0] for row in rows], dtype=np.int64)
+    second: npt.NDArray[np.int64] = np.array([row[1] for row in rows], dtype=np.int64)
+    assert firsts(first, second).tolist() == [n == 0 or rows[n] != rows[n - 1] for n in range(len(rows))]

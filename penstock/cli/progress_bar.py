@@ -1,0 +1,26 @@
+"""A progress bar on stderr, if that is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(
+    title: str, total: int | None, *, unit: str = "rows", wanted: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar during the block, which is given a function that advances it. `unit` is 'rows' or 'bytes';
+    `total` is None if unknown."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not wanted or not console.is_terminal:
+        yield lambda count: None
+        return
+    amount = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
+    columns = (TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda count: bars.advance(task, count)

@@ -1,0 +1,97 @@
+"""Rows in groups and windows: the step between `group_by` and its aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import DeclarationError
+from penstock.flow import shapes
+from penstock.flow.expressions import check_aggregate, check_column, check_expression
+from penstock.flow.location import Declaring
+from penstock.flow.names import check_columns, quote
+from penstock.flow.plan import Aggregate, Named, Node, Ties, Windowing
+from penstock.flow.rows import top, with_columns
+
+if TYPE_CHECKING:
+    from penstock.flow.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows grouped by columns. `agg` says what to compute for each group."""
+
+    node: Node
+    keys: tuple[Named, ...]
+    windowing: Windowing | None = None
+
+    def agg(self, /, **named: str) -> Table:
+        """A table with a row for each group: `.agg(revenue="sum(amount)", orders="count(*)")`.
+
+        Each is an expression with at least one aggregate, any that Spark has, also with `filter (where ...)` and
+        `distinct`. Inside an aggregate it can use all columns, outside only those of the group:
+        `sum(amount) / count(*)`.
+
+        With a window there is a row for each group and window. It also has `window_start`, `window_end` and `revision`,
+        which is 0 and grows by one each time the row is corrected after it was final.
+        """
+        from penstock.flow.table import Table
+
+        with Declaring("agg") as location:
+            if not named:
+                raise DeclarationError('at least one aggregate is needed, such as orders="count(*)"; found none')
+            keys = [key.name for key in self.keys]
+            columns = self.node.shape.columns
+            aggregates = tuple(
+                Named(name, _check_named_aggregate(name, text, columns, keys)) for name, text in named.items()
+            )
+            shape = shapes.aggregated(self.keys, self.windowing, aggregates)
+            return Table(Aggregate(self.node, self.keys, self.windowing, aggregates, shape, location))
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGroups(Groups):
+    """Groups without a window. `top` keeps the first rows of each."""
+
+    def top(self, n: int, *, by: str, ties: Ties = "break") -> Table:
+        """A table with the first `n` rows of each group, like `top(n, by=..., per=...)`."""
+        from penstock.flow.table import Table
+
+        with Declaring("top") as location:
+            computed = [key for key in self.keys if key.expression != quote(key.name)]
+            node = with_columns(self.node, computed, location) if computed else self.node
+            return Table(top(node, n, by, [key.name for key in self.keys], ties, location))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedRows:
+    """Rows in windows of their event time. `group_by` says how to group the rows of a window."""
+
+    node: Node
+    windowing: Windowing
+
+    def group_by(self, /, *columns: str, **named: str) -> Groups:
+        """The rows of each window by columns, and by new ones given as `name="expression"`; without any, one group.
+
+        `.window(tumbling("1 minute")).group_by("country").agg(orders="count(*)")`
+        """
+        with Declaring("group_by"):
+            return Groups(self.node, group_keys(self.node, columns, named), self.windowing)
+
+
+def group_keys(node: Node, columns: Sequence[str], named: Mapping[str, str]) -> tuple[Named, ...]:
+    """The checked arguments of `group_by`."""
+    known = node.shape.columns
+    plain = [Named(name, quote(name)) for name in (check_column(column, known) for column in columns)]
+    instead = "group by columns of single rows; aggregates go to .agg(...)"
+    computed = [Named(name, check_expression(text, known, instead=instead)) for name, text in named.items()]
+    check_columns([key.name for key in (*plain, *computed)])
+    return (*plain, *computed)
+
+
+def _check_named_aggregate(name: str, text: str, columns: Sequence[str] | None, keys: Sequence[str]) -> str:
+    try:
+        return check_aggregate(text, columns, keys)
+    except DeclarationError as error:
+        raise DeclarationError(f"{name}: {error.message}", hint=error.hint) from None

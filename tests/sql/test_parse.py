@@ -1,0 +1,38 @@
+"""Queries that cannot be parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+REFUSED = [
+    ("SELECT amount", "FROM is missing", None),
+    ("SELECT , amount FROM orders", "an item is missing between the commas", None),
+    ("SELECT * EXCEPT (amount) FROM orders", "'*' stands alone", "name the columns"),
+    ("SELECT amount AS 'x' FROM orders", "a name is expected behind AS", "in backquotes"),
+    ("SELECT * FROM orders UNION SELECT * FROM orders", "UNION without ALL is not there", "UNION ALL"),
+    ("SELECT id FROM customers INTERSECT SELECT id FROM customers", "INTERSECT is not there", "LEFT SEMI JOIN"),
+    ("SELECT id FROM customers EXCEPT SELECT id FROM customers", "EXCEPT is not there", "LEFT ANTI JOIN"),
+    ("SELECT order_id, FROM orders", "something is missing before FROM; found 'order_id,'", None),
+    ("SELECT (amount + 1 AS x FROM orders", "a ')' is missing for this '('; found '(amount + 1 AS x", None),
+    ("SELECT CASE WHEN amount > 1 THEN 1 AS x FROM orders", "END is missing for this 'CASE'", None),
+    ("SELECT * FROM orders LATERAL VIEW explode(array(1)) t AS x", "LATERAL VIEW is not there", ".map("),
+    ("SELECT * FROM orders o (a, b)", "columns are not named behind a table's name", "SELECT a AS b"),
+    ("SELECT * FROM explode(orders)", "EXPLODE is not there", ".map("),
+    ("SELECT * FROM orders EMIT SOMETIMES", "expected FINAL or CHANGES behind EMIT; found 'SOMETIMES'", None),
+    ("SELECT * FROM orders WHERE amount > 1 WHERE amount > 2", "WHERE is said twice", None),
+    ("SELECT country FROM orders GROUP BY country WHERE amount > 1", "WHERE stands before GROUP", None),
+    ("WITH RECURSIVE a AS (SELECT * FROM orders) SELECT * FROM a", "WITH RECURSIVE", None),
+    ("WITH a AS (SELECT * FROM orders), a AS (SELECT * FROM orders) SELECT * FROM a", "two queries of this name", None),
+    ("WITH a (x) AS (SELECT order_id FROM orders) SELECT * FROM a", "columns are named inside of the query", "AS name"),
+    ("SELECT * FROM (orders)", "in parentheses stands a query", "without parentheses"),
+    ("SELECT * FROM orders WHERE (amount > 1", "is missing", None),
+]
+
+
+@pytest.mark.parametrize(("query", "message", "hint"), REFUSED, ids=[query for query, _, _ in REFUSED])
+def test_what_cannot_be_parsed_is_refused(
+    query: str, message: str, hint: str | None, check_refused: Callable[..., None]
+) -> None:
+    check_refused(query, message, hint)
