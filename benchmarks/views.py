@@ -144,7 +144,7 @@ class _App:
         files = self.runs.get(partition, ())
         opened = tuple(open_run(self.directory, file) for file in files)
         arrangement = Arrangement(Replacing(), batch.schema, opened).with_run(sorted_run(batch))
-        kept, run = arrangement.merge_small_runs(lambda rows, whole: None, 0)
+        kept, run = arrangement.merge_small_runs()
         prefix = f"{padded_epoch(self.ledger.last_epoch() + 1)}-1"
         stored = store_run(self.directory, f"views/orders/{partition}", prefix, run)
         self.runs[partition] = (*files[:kept], stored)

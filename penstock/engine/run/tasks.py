@@ -191,7 +191,7 @@ class OpenState:
         files = self._epoch.states.get(spec.state, {}).get(self._partition, ())
         self._files = reachable(files, self.watermarks.before)
         runs = open_runs(self._epoch.directory, f"{reader}/{spec.state}/{self._partition}", self._files)
-        self.arrangement = Arrangement(spec.kind, spec.schema(changes), runs)
+        self.arrangement = Arrangement(spec.kind, spec.schema(changes), runs, spec.expiry, self.watermarks.before)
 
     def store(self, run: Run, counts: Mapping[str, int]) -> None:
         """Store what the epoch adds, durably, and report the files that the state has now. Called once per task."""
@@ -206,12 +206,12 @@ class OpenState:
         documents = [file.to_document() for file in self._files]
         if len(arrangement.runs) == len(self._files):
             return documents  # the epoch changes nothing
-        expires = self._spec.expiry
-        count, run = arrangement.merge_small_runs(expires, self.watermarks.after)
+        count, run = arrangement.merge_small_runs(self.watermarks.after)
         if not run.rows:
             return documents[:count]
         folder = f"{STATE_DIRECTORY}/{self._spec.state}/{self._partition}"
-        file = store_run(self._epoch.directory, folder, self._epoch.prefix, run, last_expiry(expires, run))
+        expires = last_expiry(self._spec.expiry, run)
+        file = store_run(self._epoch.directory, folder, self._epoch.prefix, run, expires)
         return [*documents[:count], file.to_document()]
 
 

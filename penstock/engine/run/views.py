@@ -155,14 +155,10 @@ def _merge_changes(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) 
     arrangement = Arrangement(view.kind, view.run_schema, runs).with_run(view.to_run(changes))
     if len(arrangement.runs) == len(files):
         return {**report, "runs": documents}  # the changes cancel out
-    count, run = arrangement.merge_small_runs(_never_expires, 0)
+    count, run = arrangement.merge_small_runs()
     if run.rows:
         documents = [*documents[:count], store_run(epoch.directory, folder, epoch.prefix, run).to_document()]
     return {**report, "runs": documents if run.rows else documents[:count]}
-
-
-def _never_expires(rows: pa.RecordBatch, whole: bool) -> None:
-    """Rows of views never expire."""
 
 
 def _append_rows(view: ViewSpec, epoch: Assignment, batches: _CountedChanges) -> dict[str, object]:

@@ -6,6 +6,9 @@ Rows of the same key may be in several runs. The kind of the state says how they
   reaches zero is deleted. A row with `_whole` is the complete state of its key: older rows no longer count.
 - *replacing*: the newest row counts. A row with `_gone` deletes its key.
 
+Rows that have expired are not found any more. They may still be stored, while what has deleted them is not: a run is
+dropped as soon as all of its rows have expired, and an older one may last longer.
+
 Each epoch adds at most one run. The newest runs are merged, up to the first older one that is much larger than all of
 them. So there are few runs, and the number of times a row is copied grows with the logarithm of the state's size.
 """
@@ -13,7 +16,7 @@ them. So there are few runs, and the number of times a row is copied grows with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +53,10 @@ MOST_BYTES = 1024 * 1024 * 1024
 
 RowFilter = Callable[[pa.RecordBatch], Mask]
 Expiry = Callable[[pa.RecordBatch, bool], Numbers | None]
-"""For rows of a state, the watermarks at which they expire; None: never. The flag says that these are all its rows."""
+"""For rows of a state, the watermarks at which they expire; None: never. The flag says that these are all its rows.
+
+All rows of a key expire at the same watermark, or newer rows later than older ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,19 @@ class Replacing:
 Kind = Adding | Replacing
 
 
+def never_expires(rows: pa.RecordBatch, whole: bool) -> None:
+    """The expiry of states, and of views, whose rows stay forever."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The runs of one state partition, oldest first."""
+    """The runs of one state partition, oldest first, as of a watermark."""
 
     kind: Kind
     schema: pa.Schema
     runs: tuple[Run, ...] = ()
+    expiry: Expiry = never_expires
+    watermark: int = 0
 
     @property
     def rows(self) -> int:
@@ -128,7 +140,7 @@ class Arrangement:
         """
         look_up = self._look_up_newest if isinstance(self.kind, Replacing) else self._look_up_sums
         rows, keys = look_up(order, id_)
-        alive = self.kind.alive(rows)
+        alive = self._alive(rows)
         rows, keys = filter_rows(rows, alive), keys[alive]
         has_row = np.zeros(len(order), dtype=np.bool_)
         has_row[keys] = True
@@ -185,34 +197,40 @@ class Arrangement:
         return result
 
     def _live_rows(self, run: Run) -> Run:
-        return Run(filter_rows(run.batch, self.kind.alive(run.batch)))
+        return Run(filter_rows(run.batch, self._alive(run.batch)))
+
+    def _alive(self, rows: pa.RecordBatch) -> Mask:
+        """Which rows are neither deleted nor expired."""
+        alive, expiries = self.kind.alive(rows), self.expiry(rows, False)
+        return alive if expiries is None else alive & (expiries > self.watermark)
 
     # -- adding -------------------------------------------------------------------------------------------------------
 
     def with_run(self, run: Run) -> Arrangement:
-        return Arrangement(self.kind, self.schema, (*self.runs, run)) if run.rows else self
+        return replace(self, runs=(*self.runs, run)) if run.rows else self
 
-    def merge_small_runs(self, expiry: Expiry, watermark: int) -> tuple[int, Run]:
+    def merge_small_runs(self, watermark: int = 0) -> tuple[int, Run]:
         """Merge the newest runs, as far as that pays: how many of the oldest stay, and all others as one run.
 
-        The newest run is always among the others. Merging drops expired rows, so the run may be empty.
+        The newest run is always among the others. Merging drops what has expired by this watermark, so the run may be
+        empty.
         """
         count = max(1, self.merge_count())
         if count == 1:
             return len(self.runs) - 1, self.runs[-1]
-        return len(self.runs) - count, self.merge_newest(count, expiry, watermark)
+        return len(self.runs) - count, self.merge_newest(count, watermark)
 
     def merge_count(self) -> int:
         """How many of the newest runs should be merged into one; 0 or 1: none."""
         return newest_to_merge(((run.rows, run.batch.nbytes) for run in reversed(self.runs)), MOST_BYTES)
 
-    def merge_newest(self, count: int, expiry: Expiry, watermark: int) -> Run:
-        """Merge the newest `count` runs into one, without expired rows."""
+    def merge_newest(self, count: int, watermark: int = 0) -> Run:
+        """Merge the newest `count` runs into one, without the rows that have expired by this watermark."""
         result = self._fold([run.batch for run in self.runs[len(self.runs) - count :]])
         is_all = count == len(self.runs)
         if is_all:  # there is no older run whose rows a deletion must still hide
-            result = self._live_rows(result)
-        expiries = expiry(result.batch, is_all)
+            result = Run(filter_rows(result.batch, self.kind.alive(result.batch)))
+        expiries = self.expiry(result.batch, is_all)
         return result if expiries is None else Run(filter_rows(result.batch, expiries > watermark))
 
 

@@ -151,7 +151,7 @@ class WrittenApp:
             else:
                 kind = Replacing() if view.growth == "keyed" else Adding({COUNT: "sum"})
                 arrangement = Arrangement(kind, runs[0].batch.schema, runs)
-                merged = arrangement.merge_newest(len(newest), lambda batch, whole: None, 0)
+                merged = arrangement.merge_newest(len(newest))
             if merged.rows:
                 self.add_run(view, partition, merged)
 

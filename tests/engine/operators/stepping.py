@@ -215,7 +215,10 @@ class Stepper:
         changes = pa.RecordBatch.from_pylist(list(rows), schema=self._schema)
         files = reachable([file for file, _ in self._runs], times.before)
         self._runs = [(file, run) for file, run in self._runs if file in files]
-        arrangement = Arrangement(self._operator.kind, self._operator.schema(self._schema), self._open())
+        operator = self._operator
+        arrangement = Arrangement(
+            operator.kind, operator.schema(self._schema), self._open(), operator.expiry, times.before
+        )
         outcome = self._operator.step(changes, arrangement, times)
         self._store(arrangement.with_run(outcome.run), times)
         self.counts.update(outcome.counts)
@@ -234,7 +237,7 @@ class Stepper:
             assert_sorted(run)
         if len(grown.runs) == len(self._runs):
             return
-        count, run = grown.merge_small_runs(self._operator.expiry, times.after)
+        count, run = grown.merge_small_runs(times.after)
         assert_sorted(run)
         del self._runs[count:]
         if not run.rows:

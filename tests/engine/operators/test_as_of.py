@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -72,8 +72,7 @@ class Looking:
         versions = Versions("v", THEIRS, None if self.back else self.keep)
         self.operator = AsOf(Events("e", OURS, self.keep), versions, self.how)
         specs: tuple[StateSpec, StateSpec] = (self.operator.left, self.operator.right)
-        self.specs = specs
-        self.states = [Arrangement(item.kind, item.schema(SCHEMA)) for item in specs]
+        self.states = [Arrangement(spec.kind, spec.schema(SCHEMA), (), spec.expiry) for spec in specs]
 
     def step(self, events: list[tuple[Event, int]], versions: list[Version], watermark: int) -> int:
         """One epoch; how many events came too late."""
@@ -88,7 +87,7 @@ class Looking:
                 self.answers[row[f"{LEFT}0"], row[f"{RIGHT}0"]] += row[WEIGHT]
         assert min(self.answers.values(), default=0) >= 0
         runs = (outcome.left, outcome.right)
-        self.states = [self._settled(*item, watermarks) for item in zip(self.specs, self.states, runs, strict=True)]
+        self.states = [self._settled(*item, watermarks) for item in zip(self.states, runs, strict=True)]
         self.watermark = watermarks.after
         return outcome.left_counts.get("late", 0)
 
@@ -97,12 +96,13 @@ class Looking:
         deletes = [known.moment for known, _ in self.known if known.key == version.key and known.gone]
         return any(version.moment < moment and moment + self.keep <= self.watermark for moment in deletes)
 
-    def _settled(self, spec: StateSpec, state: Arrangement, run: Run, watermarks: Watermarks) -> Arrangement:
+    def _settled(self, state: Arrangement, run: Run, watermarks: Watermarks) -> Arrangement:
         """Runs are merged at once, and what cannot be reached goes."""
+        state = replace(state, watermark=watermarks.after)
         if not run.rows:
             return state
-        merged = state.with_run(run).merge_newest(len(state.runs) + 1, spec.expiry, watermarks.after)
-        return Arrangement(spec.kind, state.schema, (merged,) if merged.rows else ())
+        merged = state.with_run(run).merge_newest(len(state.runs) + 1, watermarks.after)
+        return replace(state, runs=(merged,) if merged.rows else ())
 
     def _event(self, event: Event, weight: int) -> dict[str, Any]:
         return self._keyed(event.key, (event.time, event.back)) | {

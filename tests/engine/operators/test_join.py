@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -132,7 +133,9 @@ class Nearby:
         self._bounds = bounds
         schema = SCHEMA.append(pa.field(MOMENT, pa.int64()))
         self._schema = schema
-        self._states = [Arrangement(side.kind, side.schema(schema)) for side in (self._join.left, self._join.right)]
+        self._states = [
+            Arrangement(side.kind, side.schema(schema), (), side.expiry) for side in (self._join.left, self._join.right)
+        ]
         self.answers: Counter[tuple[Any, ...]] = Counter()
         self.watermark = 0
 
@@ -148,20 +151,19 @@ class Nearby:
                 self.answers[tuple(row.values())] += weight
         assert min(self.answers.values(), default=0) >= 0
         self._states = [
-            self._settled(side, state.with_run(run), len(state.runs), times)
-            for side, state, run in zip(
-                (self._join.left, self._join.right), self._states, (outcome.left, outcome.right), strict=True
-            )
+            self._settled(state.with_run(run), len(state.runs), times)
+            for state, run in zip(self._states, (outcome.left, outcome.right), strict=True)
         ]
         self.watermark = times.after
         return outcome.left_counts.get("late", 0) + outcome.right_counts.get("late", 0)
 
-    def _settled(self, side: Side, grown: Arrangement, before: int, times: Watermarks) -> Arrangement:
+    def _settled(self, grown: Arrangement, before: int, times: Watermarks) -> Arrangement:
         """Runs are merged at once, and what cannot be reached goes."""
+        grown = replace(grown, watermark=times.after)
         if len(grown.runs) == before:
             return grown
-        run = grown.merge_newest(len(grown.runs), side.expiry, times.after)
-        return Arrangement(side.kind, grown.schema, (run,) if run.rows else ())
+        run = grown.merge_newest(len(grown.runs), times.after)
+        return replace(grown, runs=(run,) if run.rows else ())
 
     def _change(self, row: Moment, weight: int) -> dict[str, Any]:
         right, key, time, value = row

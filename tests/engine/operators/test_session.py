@@ -163,6 +163,13 @@ def test_sessions_that_had_ended_are_counted_when_they_are_corrected(
     assert stepper.counts["corrected"] == corrected
 
 
+def test_a_session_that_was_joined_to_another_does_not_come_back_when_it_would_have_expired() -> None:
+    times_and_marks = [((-9, -5), NO_TIME), ((-10,), NO_TIME), ((-7,), NO_TIME), ((), 0), ((0,), 0)]
+    epochs = [Epoch(tuple(Event("a", time, 1, time) for time in times), mark) for times, mark in times_and_marks]
+    stepper = run(epochs, Way(growth=0), 3, 0, final=False)
+    assert stepper.seen(REVISION) == expected((event for epoch in epochs for event in epoch.events), 3, None)
+
+
 def _inside(inner: Row, outer: Row) -> bool:
     return bool(outer[START] <= inner[START] and inner[END] <= outer[END])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.state import arrangement as arrangements
-from penstock.engine.state.arrangement import Adding, Arrangement, Kind, Replacing, last_expiry
+from penstock.engine.state.arrangement import Adding, Arrangement, Kind, Replacing, last_expiry, never_expires
 from penstock.engine.state.columns import COUNT, GONE, ID, ORDER, WHOLE
 from penstock.engine.state.rows import integers
 from penstock.engine.state.run import Run, sorted_run
@@ -91,10 +92,6 @@ def keys_of(batch: pa.RecordBatch) -> list[Key]:
     return list(zip(run.order.tolist(), run.id.tolist(), strict=True))
 
 
-def never(rows: pa.RecordBatch, whole: bool) -> None:
-    return None
-
-
 @given(epochs, st.lists(st.sampled_from(KEYS), unique=True))
 def test_looking_up_adds_up_what_all_runs_say(epochs: Epochs, wanted: list[Key]) -> None:
     rows, has_row = adding(epochs).look_up(*key_columns(wanted))
@@ -122,7 +119,7 @@ def test_merging_runs_changes_nothing(epochs: Epochs, count: int, adds: bool) ->
     if not count:
         return
     older = whole.runs[: len(whole.runs) - count]
-    merged = Arrangement(whole.kind, whole.schema, (*older, whole.merge_newest(count, never, 0)))
+    merged = Arrangement(whole.kind, whole.schema, (*older, whole.merge_newest(count)))
     for value, expected in zip(whole.look_up(*key_columns(KEYS)), merged.look_up(*key_columns(KEYS)), strict=True):
         assert value.tolist() == expected.tolist() if isinstance(value, np.ndarray) else value.equals(expected)
 
@@ -130,7 +127,7 @@ def test_merging_runs_changes_nothing(epochs: Epochs, count: int, adds: bool) ->
 @given(epochs, st.booleans())
 def test_where_all_runs_are_merged_only_rows_that_are_there_are_left(epochs: Epochs, adds: bool) -> None:
     whole = adding(epochs) if adds else replacing(epochs)
-    merged = whole.merge_newest(len(whole.runs), never, 0)
+    merged = whole.merge_newest(len(whole.runs))
     assert keys_of(merged.batch) == sorted(added_up(epochs) if adds else newest(epochs))
 
 
@@ -167,7 +164,7 @@ def test_a_whole_row_hides_what_older_runs_say() -> None:
 def test_a_part_that_counts_for_nothing_still_changes_a_sum() -> None:
     key = KEYS[0]
     whole = adding([{key: (1, 10)}, {key: (-1, -10)}, {key: (1, 12)}])
-    later = Run(whole.merge_newest(2, never, 0).batch)
+    later = Run(whole.merge_newest(2).batch)
     rows, _ = Arrangement(SUMS, whole.schema, (whole.runs[0], later)).look_up(*key_columns([key]))
     assert rows.select([COUNT, "sum"]).to_pylist() == [{COUNT: 1, "sum": 12}]
 
@@ -193,7 +190,7 @@ def test_there_are_few_runs_and_none_is_lost(rows: list[int]) -> None:
     kept: tuple[Run, ...] = ()
     for number, count in enumerate(rows):
         whole = Arrangement(sized().kind, sized().schema, (*kept, _numbered(count, number)))
-        stay, run = whole.merge_small_runs(never, 0)
+        stay, run = whole.merge_small_runs()
         kept = (*kept[:stay], run)
     assert sum(run.rows for run in kept) == sum(rows)
     assert len(kept) <= 1 + np.log2(sum(rows))
@@ -218,12 +215,27 @@ def test_rows_that_cannot_be_reached_are_left_out_where_runs_are_merged() -> Non
         seen.append(whole)
         return integers(rows, ORDER)
 
-    assert [run.rows for run in [sized(10, 10).merge_small_runs(expires, 6)[1]]] == [2 * 3]
-    assert seen == [True]
-    stay, run = sized(90, 10, 10).merge_small_runs(expires, 6)
+    _, run = replace(sized(10, 10), expiry=expires).merge_small_runs(6)
+    assert (run.rows, seen) == (2 * 3, [True])
+    stay, run = replace(sized(90, 10, 10), expiry=expires).merge_small_runs(6)
     assert (stay, run.rows, seen[-1]) == (1, 2 * 3, False)
     assert last_expiry(expires, run) == 9
-    assert last_expiry(never, run) is None
+    assert last_expiry(never_expires, run) is None
+
+
+def test_an_expired_row_is_not_found_again_where_the_run_that_deleted_it_has_been_dropped() -> None:
+    deleted, other = KEYS[0], KEYS[1]
+    for state in (
+        replacing([{deleted: (1, 3), other: (1, 9)}, {deleted: (-1, 3)}]),
+        adding([{deleted: (1, 3), other: (1, 9)}, {deleted: (-1, 3)}]),
+    ):
+        later = replace(
+            state, runs=state.runs[:1], expiry=lambda rows, whole: np.abs(integers(rows, "sum")), watermark=5
+        )
+        rows, has_row = later.look_up(*key_columns([deleted, other]))
+        assert (keys_of(rows), has_row.tolist()) == ([other], [False, True])
+        assert keys_of(later.rows_of_orders(np.array([0], dtype=np.uint64)).batch) == [other]
+        assert keys_of(later.rows_between([(0, 9)], lambda rows: np.ones(rows.num_rows, np.bool_)).batch) == [other]
 
 
 def test_an_arrangement_without_runs_has_nothing() -> None:
