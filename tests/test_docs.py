@@ -8,18 +8,21 @@
 - `<!-- not run: reason -->` on the line before a block leaves it out. `<!-- exits 1 -->` there says with which status
   the last command of a console block ends, for a document that shows an error.
 
-A document runs in a process and a temporary directory of its own. By hand: `python tests/test_docs.py README.md`, which
-runs it in the current directory.
+A document runs in a temporary directory and with a `__main__` of its own; documents share a process, so that they share
+a JVM. By hand: `python tests/test_docs.py README.md`, which runs it in the current directory.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +35,8 @@ DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<label>[^\s`]*)")
 NOT_RUN = re.compile(r"^\s*<!-- not run:(?P<reason>.*)-->\s*$")
 EXITS = re.compile(r"^\s*<!-- exits (?P<status>\d+) -->\s*$")
+# Spark runs Python where its JVM was started, and this document gives it relative paths.
+OWN_PROCESS = {"spark.md"}
 MISNAMED = {"py", "python3", "pycon", "ipython", "bash", "shell", "zsh", "shell-session", "shellsession"}
 
 
@@ -123,7 +128,7 @@ def output_matches(expected: list[str], actual: str) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
 
 
-# --- Running it, in a process of its own
+# --- Running it
 
 
 def run_document(path: Path) -> None:
@@ -196,27 +201,92 @@ def environment() -> dict[str, str]:
     return kept | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
 
-def run_apart(document: Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, __file__, str(document)],
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+def check_document(document: Path) -> str | None:
+    """Run a document in the current directory: None, or the file, the line and what is wrong there."""
+    try:
+        run_document(document)
+    except DocumentError as error:
+        name = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
+        return f"{name}:{error.line}: {error}"
+    return None
+
+
+# --- A process that runs one document after the other
+
+
+class DocumentProcess:
+    """Sends a document and a directory as a line of JSON, and receives what is wrong."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--serve"],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def check(self, document: Path, directory: Path) -> str | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(document), str(directory)]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, f"the process ended with {self._process.wait()} while it ran {document.name}"
+        problem: str | None = json.loads(answer)
+        return problem
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+def serve_documents() -> None:
+    """Run the documents that standard input names, and answer each on standard output. What they print is dropped."""
+    answers = os.fdopen(os.dup(1), "w")
+    for request in sys.stdin:
+        document, directory = json.loads(request)
+        with isolated(Path(directory)):
+            problem = check_document(Path(document))
+        print(json.dumps(problem), file=answers, flush=True)
+
+
+@contextmanager
+def isolated(directory: Path) -> Iterator[None]:
+    """A place in which a document leaves no variables or output to the next one."""
+    variables, main = dict(os.environ), sys.modules["__main__"]
+    with chdir(directory), tempfile.TemporaryFile() as output:
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+        yield
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.modules["__main__"] = main
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[DocumentProcess]:
+    process = DocumentProcess()
+    yield process
+    process.close()
 
 
 # --- The tests
 
 
+@pytest.mark.xdist_group("docs")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_block_of_the_document_runs(document: Path, tmp_path: Path) -> None:
-    ended = run_apart(document, tmp_path)
-    if ended.returncode != 0:
-        pytest.fail(ended.stdout, pytrace=False)
+def test_every_block_of_the_document_runs(document: Path, tmp_path: Path, process: DocumentProcess) -> None:
+    if document.name in OWN_PROCESS:
+        with chdir(tmp_path):
+            process = DocumentProcess()
+    problem = process.check(document, tmp_path)
+    if document.name in OWN_PROCESS:
+        process.close()
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
 
 
 RIGHT = """
@@ -255,13 +325,27 @@ neither this
 """
 
 
-def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("docs")
+def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path, process: DocumentProcess) -> None:
     document = tmp_path / "right.md"
     document.write_text(RIGHT)
-    ended = run_apart(document, tmp_path)
-    assert (ended.returncode, ended.stdout) == (0, "")
+    assert process.check(document, tmp_path) is None
 
 
+@pytest.mark.xdist_group("docs")
+def test_a_document_sees_nothing_of_the_one_before(tmp_path: Path, process: DocumentProcess) -> None:
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    first.write_text("```python\nimport os, pathlib\nos.environ['SEEN'] = 'yes'\nos.mkdir('shop')\n```\n")
+    second.write_text(
+        "```python\nimport os\nassert 'SEEN' not in os.environ\n"
+        "assert 'pathlib' not in globals()\nassert not os.path.exists('shop')\n```\n"
+    )
+    for document in (first, second):
+        (directory := tmp_path / document.stem).mkdir()
+        assert process.check(document, directory) is None
+
+
+@pytest.mark.xdist_group("docs")
 @pytest.mark.parametrize(
     ("document", "line", "what"),
     [
@@ -279,13 +363,15 @@ def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Pa
     ],
     ids=lambda value: "" if isinstance(value, str) and "```" in value else str(value),
 )
-def test_a_wrong_block_is_reported_with_its_file_and_line(document: str, line: int, what: str, tmp_path: Path) -> None:
+def test_a_wrong_block_is_reported_with_its_file_and_line(
+    document: str, line: int, what: str, tmp_path: Path, process: DocumentProcess
+) -> None:
     path = tmp_path / "wrong.md"
     path.write_text(document)
-    ended = run_apart(path, tmp_path)
-    assert ended.returncode == 1
-    assert f"wrong.md:{line}: " in ended.stdout
-    assert what in ended.stdout
+    problem = process.check(path, tmp_path)
+    assert problem is not None
+    assert f"wrong.md:{line}: " in problem
+    assert what in problem
 
 
 @pytest.mark.parametrize(
@@ -306,9 +392,7 @@ def test_dots_stand_for_text_or_for_lines(expected: list[str], actual: str, matc
 
 
 if __name__ == "__main__":
-    document = Path(sys.argv[1]).resolve()
-    try:
-        run_document(document)
-    except DocumentError as error:
-        shown = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
-        sys.exit(f"{shown}:{error.line}: {error}")
+    if sys.argv[1:] == ["--serve"]:
+        serve_documents()
+    else:
+        sys.exit(check_document(Path(sys.argv[1]).resolve()))
