@@ -63,5 +63,6 @@ class AppSettings:
 
     @property
     def change_retention(self) -> ChangeRetention:
+        """`changes_kept_for`, `changes_kept_epochs` and `changes_kept_bytes` as numbers."""
         seconds = parse_duration(self.changes_kept_for)
         return ChangeRetention(int(seconds * SECOND), self.changes_kept_epochs, self.changes_kept_bytes)
