@@ -29,6 +29,7 @@ from benchmarks.engine_memory import SPAWN, watched
 from benchmarks.engine_running import Lap, Runner, count_from_environment, running, spark_session, view_rows
 from benchmarks.harness import Measurement, compared, temporary_directory
 from penstock.app import App
+from penstock.flow.event_time import event_time
 from penstock.log import Log, Topic, TopicSettings
 
 if TYPE_CHECKING:
@@ -340,9 +341,8 @@ def lookups_app(name: str) -> App:
     sales = app.topic(
         f"{name}_sales",
         schema="customer bigint, quantity bigint, sold_at timestamp",
-        time="sold_at",
+        time=event_time("sold_at", max_ahead="10000 days"),
         partitions=2,
-        max_ahead="10000 days",
     )
     priced = sales.join(prices.as_of("sold_at"), on="customer")
     app.view("totals", priced.group_by(part="customer % 1000").agg(sales="count(*)", revenue="sum(quantity * price)"))

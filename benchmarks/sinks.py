@@ -56,9 +56,9 @@ def second_run(
     rates = []
     for number in range(2):
         app = App(f"{name}_{number}", log=log.path)
-        rows = made(app.topic(BIDS, schema=SCHEMA, time="date_time", partitions=2))
+        rows = made(app.topic(BIDS, schema=SCHEMA, time="date_time", to=sinks.topic(app.name, partitions=2)))
         if sinks:
-            app.sink(app.name, rows, partitions=2)
+            app.sink(app.name, rows, to=sinks.topic(app.name, partitions=2))
         else:
             app.view(app.name, rows)
         with running(app, log, spark) as runner:

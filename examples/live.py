@@ -4,7 +4,7 @@
     python examples/live.py 120 ./shop      two minutes, in a folder of your own, to ask meanwhile:
                                             penstock query "select * from best_customers" --log ./shop
 
-The app is examples/shop.py, as `penstock run` would run it. At the end the views are compared with the log.
+The app is examples/shop.py, run by `app.run`. At the end the views are compared with the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from rich.text import Text
 from shop import app
 
 from penstock import Log, PenstockError
-from penstock.engine.loop import Listener, Program, RunOptions, run
 
 SECONDS = 30.0
 COUNTRIES = ("DE", "FR", "IT", "JP")
@@ -130,12 +129,10 @@ def main() -> None:
         viewer = threading.Thread(target=show, args=(stop,))
         world.start()
         viewer.start()
-        program = Program(app.plan, app.log, app.settings)
-        quiet = Listener(progress=lambda done: None, waiting=lambda error: print(error.message))
         try:
-            run(program, RunOptions(), stop=closed, listener=quiet)
+            app.run(stop=closed)
             world.join()
-            run(program, RunOptions(once=True), stop=threading.Event(), listener=quiet)  # what came since
+            app.run(once=True)  # what came since
         finally:
             closed.set()
             stop.set()

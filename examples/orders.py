@@ -23,7 +23,6 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock import Log
-from penstock.log import Member, Topic
 
 ORDERS = 2_000
 ORDERS_AT_A_TIME = 20
@@ -88,14 +87,14 @@ class Revenue:
         return [{"country": c, "orders": self.count[c], "revenue": self.amount[c]} for c in sorted(self.count)]
 
 
-def count_orders(log: Log, member: Member, revenue: Revenue, *, until: int) -> None:
+def count_orders(log: Log, revenue: Revenue, *, until: int) -> None:
     """Follow the orders until so many are counted.
 
-    The totals and the offsets up to which they count go into the log in one transaction: whoever takes over after a
-    crash begins exactly where these totals end.
+    The totals and the offsets up to which they count go into the log in one transaction: whoever joins the group next,
+    also after a crash, begins exactly where these totals end.
     """
     totals = log.topic("revenue")
-    with Board(revenue) as board:
+    with Board(revenue) as board, log.group("counter").join(["orders"]) as member:
         while revenue.orders < until:
             deliveries = member.poll(timeout=60.0)
             assert deliveries, "no orders come any more"
@@ -154,12 +153,11 @@ def main(folder: Path) -> None:
             partitions=4,
         )
         log.create_topic("revenue", "country string, orders bigint, revenue decimal(12,2)", key="country")
-        counter = log.group("counter").join(["orders"])
         revenue = Revenue()
 
         print(f"A shop writes {ORDERS:,} orders; we count them as they arrive.")
         shop = start_shop(folder)
-        count_orders(log, counter, revenue, until=ORDERS // 2)
+        count_orders(log, revenue, until=ORDERS // 2)
 
         shop.kill()
         shop.join()
@@ -168,18 +166,17 @@ def main(folder: Path) -> None:
 
         print(f"The shop was killed at work; {missing:,} orders are missing. It starts again, from its first order.")
         shop = start_shop(folder)
-        count_orders(log, counter, revenue, until=ORDERS)
+        count_orders(log, revenue, until=ORDERS)
         shop.join()
-        counter.close()
 
-        print(proof(log, orders, revenue))
+        print(proof(log, revenue))
 
 
-def proof(log: Log, orders: Topic, revenue: Revenue) -> str:
+def proof(log: Log, revenue: Revenue) -> str:
     """Compare what is in the log with what should be there."""
     expected = Revenue()
     expected.add([order(number) for number in range(ORDERS)])
-    stored = orders.read().to_pylist()
+    stored = log.topic("orders").read().to_pylist()
     newest = {row["country"]: row for row in log.topic("revenue").read().to_pylist()}
 
     assert sorted(row["order_id"] for row in stored) == list(range(ORDERS)), "an order is missing, or there twice"

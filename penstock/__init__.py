@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.app import App
     from penstock.errors import PenstockError
+    from penstock.flow.event_time import event_time
     from penstock.flow.settings import AppSettings
+    from penstock.flow.sinks import topic
     from penstock.flow.stream import Stream
     from penstock.flow.table import Table
     from penstock.flow.windows import hopping, session, sliding, tumbling
     from penstock.log import Log, TopicSettings
+    from penstock.summary import EpochSummary, RunSummary
 
 __version__ = "0.1.0"
 
@@ -24,10 +27,14 @@ _HOMES = {
     "AppSettings": "penstock.flow.settings",
     "Stream": "penstock.flow.stream",
     "Table": "penstock.flow.table",
+    "event_time": "penstock.flow.event_time",
     "hopping": "penstock.flow.windows",
     "session": "penstock.flow.windows",
     "sliding": "penstock.flow.windows",
+    "topic": "penstock.flow.sinks",
     "tumbling": "penstock.flow.windows",
+    "EpochSummary": "penstock.summary",
+    "RunSummary": "penstock.summary",
     "Log": "penstock.log",
     "TopicSettings": "penstock.log",
     "PenstockError": "penstock.errors",
@@ -36,15 +43,19 @@ _HOMES = {
 __all__ = [
     "App",
     "AppSettings",
+    "EpochSummary",
     "Log",
     "PenstockError",
+    "RunSummary",
     "Stream",
     "Table",
     "TopicSettings",
     "__version__",
+    "event_time",
     "hopping",
     "session",
     "sliding",
+    "topic",
     "tumbling",
 ]
 

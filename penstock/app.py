@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
+from penstock.flow.event_time import check_clock_columns, timing_of
+from penstock.flow.keywords import refuse_unknown_keywords
 from penstock.flow.load import load_declarations, read_program
 from penstock.flow.location import Declaring, caller_location
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
 from penstock.flow.plan import Changelog, ExternalSink, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
 from penstock.flow.settings import AppSettings
+from penstock.flow.sinks import SinkTopic, check_key, check_sink_topic, check_url_shape
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
-from penstock.flow.windows import microseconds
 from penstock.log import TopicSettings, check_topic
 from penstock.logs import apps_folder, named_log
 from penstock.schema.arrow import parse_schema, to_ddl
-from penstock.schema.ddl import type_ddl
-from penstock.suggest import closest
 from penstock.targets import check_target
 
 if TYPE_CHECKING:
     from threading import Event
 
     from penstock.derive.views import ViewChange, ViewReader
+    from penstock.engine.spark import SparkSession
+    from penstock.summary import EpochSummary, RunSummary
 
 DEFAULT_LOG = "./penstock-data"
-_LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
+_TOPIC_HINTS = {name: f'time=ps.event_time("...", {name}="...")' for name in ("idle", "max_ahead", "sent", "received")}
+_SINK_HINTS = dict.fromkeys(("topic", "partitions"), 'to=ps.topic("...", partitions=2)')
 
 AnyRows = TypeVar("AnyRows", Stream, Table)
 
@@ -76,42 +79,38 @@ class App:
         """
         return dict(self._named)
 
+    @refuse_unknown_keywords(_TOPIC_HINTS)
     def topic(
         self,
         name: str,
         *,
         schema: str | pa.Schema,
         key: str | Sequence[str] = (),
-        time: str | None = None,
-        lateness: str = _LATENESS,
-        idle: str = _IDLE,
-        max_ahead: str = _MAX_AHEAD,
-        sent: str | None = None,
-        received: str | None = None,
+        time: str | Timing | None = None,
+        lateness: str | None = None,
         partitions: int = 1,
     ) -> Stream:
-        """A topic of the log as a stream of its events. It is created when the app first runs, if it is not there.
+        """A topic of the log as a stream of its events. It is created when the app first runs, if it does not exist.
 
         - `schema`: the columns as DDL text: `"order_id bigint not null, amount decimal(10,2), placed_at timestamp"`.
         - `key`: the column or columns that say which partition an event goes to; `partitions`: how many there are.
-        - `time`: the column that says when an event happened. Windows need it.
-        - `lateness`: how much later than a newer event of the same producer an event may come and still be in time.
-        - `idle`: a producer that is silent for this long holds up nobody's windows.
-        - `max_ahead`: an event that is further in the future than this is set aside: its clock is wrong.
-        - `sent`: the column that says when the device sent the event, by the same clock as `time`, and `received`: when
-          it was received, by ours (without it: when the log stored it). Then the event time is corrected by the
-          difference, and stands in the additional column `event_time`.
+        - `time`: the column that says when an event happened, which windows need; or `ps.event_time(...)`, which says
+          more about it: how long a producer may be silent, how far its clock may be ahead, how it is corrected.
+        - `lateness`: short for `time=ps.event_time(..., lateness=...)`: how much later than a newer event of the same
+          producer an event may come and still be in time.
 
         To declare a topic again in the same way gives the same stream.
         """
         with Declaring(f"topic '{name}'") as location:
-            parsed = _checked_schema(name, schema, key, time, partitions)
-            given = {"lateness": lateness, "idle": idle, "max_ahead": max_ahead}
-            timing = _timing(parsed, time, given, sent=sent, received=received)
+            timing = timing_of(time, lateness)
+            column = None if timing is None else timing.column
+            parsed = _checked_schema(name, schema, key, column, partitions)
+            if timing is not None:
+                check_clock_columns(timing, parsed)
             corrected = timing is not None and timing.sent is not None
             columns = (*parsed.names, EVENT_TIME) if corrected else tuple(parsed.names)
             check_columns(columns)
-            shape = Shape(columns, EVENT_TIME if corrected else time)
+            shape = Shape(columns, EVENT_TIME if corrected else column)
             node = Topic(name, to_ddl(parsed), _names(key), partitions, timing, shape, location)
             return self._naming(name, Stream(self._source(node)))
 
@@ -129,6 +128,11 @@ class App:
         The parameters are those of `topic`. `time` names the column that says since when a row holds, if there is one.
         """
         with Declaring(f"table '{name}'") as location:
+            if time is not None and not isinstance(time, str):
+                raise DeclarationError(
+                    f"the time of a table is the name of a column; found {time!r}",
+                    hint='time="since"; ps.event_time(...) is for topics, whose events can be late',
+                )
             parsed = _checked_schema(name, schema, key, time, partitions)
             check_columns(parsed.names)
             columns = _names(key)
@@ -148,63 +152,82 @@ class App:
             self._output(View(name, _node_of(rows), location))
             self._named.setdefault(name, rows)
 
-    def sink(
-        self,
-        name: str,
-        rows: Stream | Table,
-        *,
-        topic: str | None = None,
-        partitions: int = 1,
-        to: str | None = None,
-    ) -> None:
-        """Write an answer to a topic of the log as it changes, exactly once: `app.sink("alerts", alerts)`.
+    @refuse_unknown_keywords(_SINK_HINTS)
+    def sink(self, name: str, rows: Stream | Table, *, to: str | SinkTopic | None = None) -> None:
+        """Write an answer outside of the app as it changes, exactly once: `app.sink("alerts", alerts)`.
 
-        - `topic`: its name; without it, that of the sink. It is made when the app first runs. A sink begins with an
-          empty topic, so that the topic is the answer and nothing else.
-        - `partitions`: in how many the topic is made.
-        - `to`: instead of a topic, the URL of a target outside of the log: `to="sqlite:///reports.db"` keeps the answer
-          as a table of that SQLite file, under the name of the sink.
+        - `to=ps.topic("alerts", partitions=2)`: a topic of the log, which is created when the app first runs. Without
+          `to`, it has the name of the sink. A sink begins with an empty topic, so that the topic is the answer and
+          nothing else.
+        - `to="sqlite:///reports.db"`: the URL of a target outside of the log. This one keeps the answer as a table of a
+          SQLite file, under the name of the sink.
 
         The rows of a stream are appended. Of an answer with a key, such as that of `group_by`, the topic has that key:
         it gets the new row of each key that has changed, and a delete where a row is gone, so that it can be read as a
-        table. Rows that may be taken back need a key; `.changes()` makes a stream of any table.
+        table. Rows that can be retracted need a key; `.changes()` makes a stream of any table.
         """
         with Declaring(f"sink '{name}'") as location:
             check_output_name(name, "sink")
-            if to is not None:
-                if topic is not None or partitions != 1:
-                    raise DeclarationError("it is written to a topic or to a target; found both")
+            node = _node_of(rows)
+            if isinstance(to, str):
+                check_url_shape(to)
                 check_target(to)
-                self._output(ExternalSink(name, _node_of(rows), to, location))
+                self._output(ExternalSink(name, node, to, location))
                 return
-            shape, written = _node_of(rows).shape, topic or name
-            if not shape.key and (shape.retracts or shape.key is not None):
+            if not isinstance(to, SinkTopic | None):
                 raise DeclarationError(
-                    "its rows may be taken back, and have no key by which a topic could tell them",
-                    hint='write its changes: .changes(); or keep one row of each key: .latest("id")',
+                    f"to is a topic or the URL of a target; found {to!r}",
+                    hint='to=ps.topic("alerts", partitions=2), or to="sqlite:///reports.db"',
                 )
-            check_topic(written, pa.schema([]), TopicSettings(partitions=partitions))
-            if written.endswith((".late", ".dead")):
-                raise DeclarationError(f"topics like '{written}' are for rows that are set aside", hint="name another")
-            if written in self._sources:
-                raise DeclarationError(
-                    f"the app reads topic '{written}' itself; it was declared at {self._sources[written].location}"
-                )
-            for sink in self.plan.sinks:
-                if sink.topic == written:
-                    raise DeclarationError(f"sink '{sink.name}' writes topic '{written}' already, see {sink.location}")
-            self._output(Sink(name, rows.node, written, partitions, location))
+            destination = to or SinkTopic(name)
+            check_key(node.shape)
+            check_sink_topic(destination)
+            self._refuse_used_topic(destination.name)
+            self._output(Sink(name, node, destination.name, destination.partitions, location))
 
-    def sql(self, text: str) -> Stream | Table | str:
+    def sql(self, text: str) -> Stream | Table:
         """Declare or select with one statement of SQL: `app.sql("CREATE VIEW paid AS SELECT * FROM orders WHERE ...")`.
 
-        CREATE TOPIC, TABLE, VIEW and SINK give the stream or table that they declare, a SELECT its rows, and EXPLAIN
-        the text that `penstock explain` prints. It becomes the same plan as the Python verbs, and knows what was
-        declared with them: `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
+        CREATE TOPIC, TABLE, VIEW and SINK give the stream or table that they declare, a SELECT its rows. It becomes the
+        same plan as the Python verbs, and knows what was declared with them:
+        `app.view("large", app.sql("SELECT id, amount FROM orders").where("amount > 100"))`.
         """
         from penstock.sql import run_statement
 
         return run_statement(self, text, caller_location())
+
+    def explain(self, what: str | None = None) -> str:
+        """What `penstock explain` prints: each step, what it remembers and for how long. Nothing runs.
+
+        Without `what` it explains the whole app; else the view, sink, topic or table of this name, or a query that is
+        declared nowhere: `app.explain("SELECT country, count(*) AS n FROM orders GROUP BY country")`.
+        """
+        from penstock.flow.explain import explain
+        from penstock.sql import explain_statement
+
+        return explain(self.plan) if what is None else explain_statement(self, what, caller_location())
+
+    def run(
+        self,
+        once: bool = False,
+        spark: SparkSession | None = None,
+        stop: Event | None = None,
+        on_epoch: Callable[[EpochSummary], object] | None = None,
+    ) -> RunSummary:
+        """Run the app, as `penstock run` does: keep its views and sinks in step with the log, until it is stopped.
+
+        - `once`: process everything that is in the log, and return.
+        - `spark`: the session to run in, which is neither stopped nor changed. Without it, Spark is started on this
+          machine, or the one that this process has started before is used.
+        - `stop`: ends the run when it is set, after the running epoch. Ctrl-C does the same in the main thread.
+        - `on_epoch`: called after the commit of each epoch; an error that it raises ends the run.
+
+        In a script it belongs under `if __name__ == "__main__":`, so that `python shop.py` and `penstock run shop.py`
+        run the same program: either continues where the other one stopped. Progress is logged to the logger `penstock`.
+        """
+        from penstock.script import run_app
+
+        return run_app(self, once=once, spark=spark, stop=stop, on_epoch=on_epoch)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
         """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where n > ?", [3])`.
@@ -249,6 +272,16 @@ class App:
                 f"it was declared at {earlier.location}"
             )
         self._outputs[output.name.lower()] = output
+
+    def _refuse_used_topic(self, name: str) -> None:
+        """A sink writes a topic that the app does not read and no other sink writes."""
+        if name in self._sources:
+            raise DeclarationError(
+                f"the app reads topic '{name}' itself; it was declared at {self._sources[name].location}"
+            )
+        for sink in self.plan.sinks:
+            if sink.topic == name:
+                raise DeclarationError(f"sink '{sink.name}' writes topic '{name}' already, see {sink.location}")
 
     def _source(self, node: Source) -> Source:
         """The node of a topic: the one that was declared before, if it was declared in the same way."""
@@ -326,32 +359,3 @@ def _checked_schema(
     except DeclarationError as error:
         raise DeclarationError(error.message.removeprefix(f"topic '{name}': "), hint=error.hint) from None
     return parsed
-
-
-def _timing(
-    schema: pa.Schema, time: str | None, given: dict[str, str], *, sent: str | None, received: str | None
-) -> Timing | None:
-    defaults = {"lateness": _LATENESS, "idle": _IDLE, "max_ahead": _MAX_AHEAD}
-    if time is None:
-        useless = [what for what, value in given.items() if value != defaults[what]]
-        useless += [what for what, value in (("sent", sent), ("received", received)) if value is not None]
-        if useless:
-            raise DeclarationError(f"{useless[0]} needs events with a time", hint="name the column: time=...")
-        return None
-    if received is not None and sent is None:
-        raise DeclarationError("received corrects the time together with sent, which is missing")
-    for what, column in (("sent", sent), ("received", received)):
-        if column is not None:
-            _check_timestamp(schema, what, column)
-    durations = {what: microseconds(value, what) for what, value in given.items()}
-    return Timing(time, **durations, sent=sent, received=received)
-
-
-def _check_timestamp(schema: pa.Schema, what: str, column: str) -> None:
-    if column not in schema.names:
-        raise DeclarationError(
-            f"{what}: there is no column '{column}'; there are {', '.join(schema.names)}",
-            hint=closest(column, schema.names),
-        )
-    if not pa.types.is_timestamp(schema.field(column).type):
-        raise DeclarationError(f"{what}: '{column}' must be a timestamp; found {type_ddl(schema.field(column).type)}")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import App, AppSettings, Stream, Table
+from penstock import App, AppSettings, Stream, Table, event_time, topic, tumbling
 from penstock.errors import DeclarationError
+from penstock.flow.fingerprint import fingerprint
 from penstock.flow.plan import Changelog, Plan, Shape, Timing, Topic
 
 SECOND = 1_000_000
@@ -31,9 +32,7 @@ def test_the_program_of_the_product_page_works(app: App) -> None:
         time="placed_at",
         lateness="10 seconds",
     )
-    revenue = (
-        orders.window(penstock.tumbling("1 minute")).group_by("country").agg(revenue="sum(amount)", orders="count(*)")
-    )
+    revenue = orders.window(tumbling("1 minute")).group_by("country").agg(revenue="sum(amount)", orders="count(*)")
     app.view("revenue_by_minute", revenue)
     assert isinstance(revenue, Table)
     assert [view.name for view in app.plan.views] == ["revenue_by_minute"]
@@ -52,7 +51,7 @@ def test_a_topic_is_a_stream_with_the_timing_it_was_given(app: App) -> None:
 
 
 def test_with_three_times_the_corrected_one_is_a_column_of_its_own(app: App) -> None:
-    node = app.topic("orders", schema=SCHEMA, time="placed_at", sent="sent_at", received="got_at").node
+    node = app.topic("orders", schema=SCHEMA, time=event_time("placed_at", sent="sent_at", received="got_at")).node
     assert isinstance(node, Topic)
     assert node.timing == Timing("placed_at", sent="sent_at", received="got_at")
     assert node.shape.time == "event_time"
@@ -96,14 +95,16 @@ def test_a_topic_that_is_declared_twice_in_other_ways_is_refused(app: App) -> No
         ({"time": "amount"}, "the event time 'amount' must be a timestamp"),
         ({"time": "placed"}, "there is no column 'placed'"),
         ({"time": "placed_at", "lateness": "soon"}, "lateness: 'soon' is not a duration"),
-        ({"time": "placed_at", "idle": 30}, "idle is a duration in words"),
-        ({"time": "placed_at", "sent": "sent"}, "sent: there is no column 'sent'"),
-        ({"time": "placed_at", "sent": "amount"}, "sent: 'amount' must be a timestamp"),
-        ({"time": "placed_at", "received": "got_at"}, "together with sent, which is missing"),
+        ({"time": 5}, r"time is the name of a column, or ps.event_time\(...\); found 5"),
+        ({"time": event_time("placed_at"), "lateness": "1 minute"}, r"given beside ps.event_time\(...\)"),
+        ({"time": event_time("placed_at", sent="sent")}, "sent: there is no column 'sent'"),
+        ({"time": event_time("placed_at", sent="amount")}, "sent: 'amount' must be a timestamp"),
+        ({"time": "placed_at", "idle": "1 minute"}, "topic 'orders': there is no parameter 'idle'"),
         ({"lateness": "1 minute"}, "lateness needs events with a time"),
-        ({"sent": "sent_at"}, "sent needs events with a time"),
+        ({"partition": 4}, "there is no parameter 'partition'; there are schema, key, time, lateness, partitions"),
+        ({"partitions": "4"}, "partitions is a whole number; found '4'"),
         ({"partitions": 0}, "it cannot have 0 partitions"),
-        ({"schema": "t timestamp, s timestamp, event_time int", "time": "t", "sent": "s"}, "same name"),
+        ({"schema": "t timestamp, s timestamp, event_time int", "time": event_time("t", sent="s")}, "same name"),
     ],
 )
 def test_what_is_wrong_with_a_topic_is_told_when_it_is_declared(
@@ -112,6 +113,39 @@ def test_what_is_wrong_with_a_topic_is_told_when_it_is_declared(
     with pytest.raises(DeclarationError, match=message) as refused:
         app.topic("orders", **{"schema": SCHEMA, **arguments})
     assert "test_app.py:" in refused.value.message
+
+
+def test_the_right_form_of_what_moved_is_shown(app: App) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        app.topic("orders", schema=SCHEMA, time="placed_at", idle="1 minute")  # type: ignore[call-arg]
+    assert refused.value.hint == 'time=ps.event_time("...", idle="...")'
+    with pytest.raises(DeclarationError) as refused:
+        app.topic("orders", schema=SCHEMA, time=event_time("placed_at", idle="1 minute"), lateness="1 second")
+    assert refused.value.hint == 'time=ps.event_time("placed_at", lateness="1 second")'
+    with pytest.raises(DeclarationError) as refused:
+        app.sink("alerts", app.topic("plain", schema="a int"), partitions=2)  # type: ignore[call-arg]
+    assert refused.value.hint == 'to=ps.topic("...", partitions=2)'
+    with pytest.raises(DeclarationError) as refused:
+        app.sink("alerts", app.topic("plain", schema="a int"), to="alerts")
+    assert 'to=ps.topic("alerts")' in str(refused.value.hint)
+
+
+def test_lateness_alone_has_a_short_form(app: App) -> None:
+    long_form = app.topic("orders", schema=SCHEMA, time=event_time("placed_at", lateness="10 seconds"))
+    assert app.topic("orders", schema=SCHEMA, time="placed_at", lateness="10 seconds").node is long_form.node
+
+
+def test_spelling_the_event_time_out_changes_no_fingerprint() -> None:
+    """It is what the state of apps in the field is found by."""
+    plain = App("shop").topic("orders", schema=SCHEMA, key="order_id", time="placed_at", lateness="10 seconds")
+    clocks = event_time("placed_at", idle="1 minute", max_ahead="1 hour", sent="sent_at", received="got_at")
+    corrected = App("shop").topic("orders", schema=SCHEMA, key="order_id", time=clocks)
+    assert [fingerprint(rows.node) for rows in (plain, corrected)] == ["9334d58fb277e466", "18b8e41b3d4f3cc9"]
+
+
+def test_the_time_of_a_table_is_a_column(app: App) -> None:
+    with pytest.raises(DeclarationError, match="table 'prices': the time of a table is the name of a column"):
+        app.table("prices", schema="id long, at timestamp", key="id", time=event_time("at"))  # type: ignore[arg-type]
 
 
 def test_a_name_that_is_none_for_a_topic_is_refused(app: App) -> None:
@@ -143,7 +177,7 @@ def test_two_views_of_one_name_are_refused(app: App) -> None:
 def test_a_sink_writes_a_topic_of_its_own_name_or_of_another(app: App) -> None:
     orders = app.topic("orders", schema="a int")
     app.sink("large", orders.where("a > 1"))
-    app.sink("totals", orders.group_by("a").agg(n="count(*)"), topic="orders.totals", partitions=3)
+    app.sink("totals", orders.group_by("a").agg(n="count(*)"), to=topic("orders.totals", partitions=3))
     assert [(sink.name, sink.topic, sink.partitions) for sink in app.plan.sinks] == [
         ("large", "large", 1),
         ("totals", "orders.totals", 3),
@@ -154,19 +188,23 @@ def test_a_sink_writes_a_topic_of_its_own_name_or_of_another(app: App) -> None:
 def test_a_sink_that_cannot_be_is_refused(app: App) -> None:
     orders = app.topic("orders", schema="a int, at timestamp", time="at")
     app.view("v", orders)
-    app.sink("s", orders, topic="written")
+    app.sink("s", orders, to=topic("written"))
     refused = [
         (lambda: app.sink("V", orders), "there is a view of this name already"),
         (lambda: app.view("S", orders), "there is a sink of this name already"),
-        (lambda: app.sink("t", orders, topic="written"), "sink 's' writes topic 'written' already"),
-        (lambda: app.sink("t", orders, topic="orders"), "the app reads topic 'orders' itself"),
+        (lambda: app.sink("t", orders, to=topic("written")), "sink 's' writes topic 'written' already"),
+        (lambda: app.sink("t", orders, to=topic("orders")), "the app reads topic 'orders' itself"),
         (lambda: app.topic("written", schema="a int"), "sink 's' writes it, see"),
         (lambda: app.sink("by day", orders), "this is not a name for a sink"),
-        (lambda: app.sink("t", orders, topic="a/b"), "this is not a name for a topic"),
-        (lambda: app.sink("t", orders, topic="orders.late"), "are for rows that are set aside"),
-        (lambda: app.sink("t", orders, partitions=0), "it cannot have 0 partitions"),
-        (lambda: app.sink("t", orders.group_by().agg(n="count(*)")), "have no key by which a topic could tell them"),
-        (lambda: app.sink("t", orders.distinct("a", within="1 hour")), "have no key by which a topic could tell them"),
+        (lambda: app.sink("t", orders, to=topic("a/b")), "this is not a name for a topic"),
+        (lambda: app.sink("t", orders, to=topic("orders.late")), "are for rows that are set aside"),
+        (lambda: app.sink("t", orders, to=topic("t", partitions=0)), "it cannot have 0 partitions"),
+        (lambda: app.sink("t", orders.group_by().agg(n="count(*)")), "can be retracted but have no key"),
+        (lambda: app.sink("t", orders.distinct("a", within="1 hour")), "can be retracted but have no key"),
+        (lambda: app.sink("t", orders, to="alerts"), "to: a target is a URL; found 'alerts'"),
+        (lambda: app.sink("t", orders, to="ftp://alerts"), "there is no target for 'ftp:'"),
+        (lambda: app.sink("t", orders, to=orders), "to is a topic or the URL of a target; found"),  # type: ignore[arg-type]
+        (lambda: app.sink("t", orders, topic="t"), "there is no parameter 'topic'"),  # type: ignore[call-arg]
         (lambda: app.sink("t", orders.group_by("a")), "a stream or a table is needed"),  # type: ignore[arg-type]
     ]
     for declare, message in refused:

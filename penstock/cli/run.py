@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,9 +44,10 @@ def run(
     from penstock.app import load_app
     from penstock.engine.loop import Listener, Program, RunOptions
     from penstock.engine.loop import run as run_app
+    from penstock.engine.spark import let_workers_import_from
 
     loaded = load_app(file, name=app)
-    _let_workers_import_from(file.resolve().parent)
+    let_workers_import_from(file.parent)
     stop = threading.Event()
     _stop_on_signals(stop)
     printer = _ProgressPrinter(as_json=as_json)
@@ -61,12 +61,6 @@ def run(
         run_app(program, options, stop=stop, listener=listener)
     finally:
         printer.finish()
-
-
-def _let_workers_import_from(folder: Path) -> None:
-    """Let Spark's Python workers import modules from the app's folder: a user's function may need them."""
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

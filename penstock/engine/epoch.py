@@ -55,10 +55,10 @@ from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
 from penstock.engine.resume.start import start
 from penstock.engine.resume.track import Track
 from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, staged_batches
-from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
+from penstock.engine.run.dead import MOST_ROUNDS, bad_row_error, find_dead, find_failing_output, merge_dead
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
 from penstock.engine.run.lost import Losses
-from penstock.errors import FencedError, PenstockError, RowError, TooMuchError, UnknownOutcomeError
+from penstock.errors import FencedError, PenstockError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.units import NO_TIME
@@ -329,7 +329,7 @@ class Instance:
         for _ in range(MOST_ROUNDS):
             work = self._epoch_input(track, plan)
             try:
-                return plan, work, track.engine.run(work)
+                ran = track.engine.run(work)
             except FAILURES as error:
                 self._clear(work)
                 failure = plain_failure(error, where)
@@ -338,7 +338,19 @@ class Instance:
                     raise failure from error
                 plan = replace(plan, token=self.token, dead=self._find_dead(track, work, failure, error))
                 self._app.ledger.write_plan(plan)
+            else:
+                self._stop_at_bad_row(track, work, ran)
+                return plan, work, ran
         raise PenstockError(f"{where}: it fails again and again, on other rows each time")
+
+    def _stop_at_bad_row(self, track: Track, work: EpochInput, ran: EpochResult) -> None:
+        """Raise RowError if a row would be set aside and the app is to stop instead; unless sinks have the epoch."""
+        if self._settings.on_bad_row != "stop" or self._app.published >= work.epoch:
+            return
+        if rows := dead_rows(ran.dead).to_pylist():
+            self._clear(work)
+            dead = {(row["topic"], row["partition"], row["offset"]): row["error"] for row in rows}
+            raise bad_row_error(track.plan.app, merge_dead({}, dead))
 
     def _epoch_input(self, track: Track, plan: EpochPlan) -> EpochInput:
         return EpochInput(
@@ -364,9 +376,8 @@ class Instance:
             if output is None:  # it has passed
                 raise SparkLostError(failure.message, hint=failure.hint) from error
             raise _over_answers(output, error) from error
-        if self._settings.dead == "stop":
-            message = f"app '{track.plan.app}': {_first_of(dead)}"
-            raise RowError(message, hint='mend the program, or let it go on: AppSettings(dead="set aside")') from error
+        if self._settings.on_bad_row == "stop":
+            raise bad_row_error(track.plan.app, dead, error) from error
         return dead
 
     # -- 3 publish ----------------------------------------------------------------------------------------------------
@@ -504,10 +515,3 @@ def _over_answers(output: flow.Output, error: BaseException) -> PenstockError:
         f"{reason(error)}",
         hint="over the answers of groups, use functions that give null where others fail: try_divide, try_cast",
     )
-
-
-def _first_of(dead: Dead) -> str:
-    topic, partitions = next(iter(dead.items()))
-    partition, offsets = next(iter(partitions.items()))
-    offset, why = next(iter(offsets.items()))
-    return f"topic '{topic}', partition {partition}, offset {offset}: {why}"

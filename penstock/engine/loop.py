@@ -45,11 +45,15 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine."""
+    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
+
+    `spark` is a session that somebody else has started, and ends. Without it, one is started.
+    """
 
     once: bool = False
     rebuild: bool = False
     master: str | None = None
+    spark: SparkSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
             try:
                 runner.run_with_a_spark()
             except _SparkEndedError as ended:
+                if options.spark is not None and not stop.is_set():
+                    raise UnavailableError(
+                        f"app '{program.plan.app}': {ended.how}",
+                        hint="it was started by the caller of run(spark=...); with another session the app continues "
+                        "with the same epoch",
+                    ) from ended
                 # Who ends a whole group of processes ends Spark too, and perhaps before us: hence also the pause.
                 if stop.is_set() or stop.wait(restarts.pause(ended, listener)):
                     listener.cut_short()
@@ -147,8 +157,12 @@ class _Runner:
     def _spark(self) -> Iterator[SparkSession]:
         """A session while the app runs. A cluster is told when it ends; on this machine Spark ends with the process.
 
-        One that can do no more work is ended and forgotten, so that another can be started.
+        One that can do no more work is ended and forgotten, so that another can be started. A session that somebody
+        else has started is used as it is, and left alone.
         """
+        if self._options.spark is not None:
+            yield self._options.spark
+            return
         app, master = self._program.plan.app, self._options.master
         spark = start_spark(app, master, output=self._log.apps_folder / app / SPARK_OUTPUT)
         try:

@@ -21,9 +21,19 @@ from pyspark.sql import SparkSession, SQLContext
 from pyspark.sql.udf import UserDefinedFunction
 
 from penstock.engine.run.failures import FAILURES, reason
-from penstock.errors import UnavailableError
+from penstock.errors import DeclarationError, UnavailableError
 
-__all__ = ["SparkSession", "end_spark", "evaluate_in_place", "has_ended", "how_it_ended", "session_for", "start_spark"]
+__all__ = [
+    "SparkSession",
+    "check_session",
+    "end_spark",
+    "evaluate_in_place",
+    "has_ended",
+    "how_it_ended",
+    "let_workers_import_from",
+    "session_for",
+    "start_spark",
+]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
 # How long the process may take to end after it was told to stop.
@@ -71,6 +81,25 @@ def start_spark(name: str, master: str | None = None, *, output: Path | None = N
     return spark
 
 
+def check_session(spark: object) -> None:
+    """Raise DeclarationError unless an app can run in this session, which somebody else has started."""
+    if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
+        raise DeclarationError(
+            f"run: spark is a SparkSession with a Java process of its own; found {type(spark).__module__}."
+            f"{type(spark).__qualname__}",
+            hint="spark=SparkSession.builder.getOrCreate(); sessions of Spark Connect are not supported",
+        )
+    if (how := how_it_ended(spark)) is not None:
+        raise DeclarationError(f"run: the session cannot be used: {how}", hint="start another one, or leave spark= out")
+
+
+def let_workers_import_from(folder: Path) -> None:
+    """Let the Python workers of a Spark that is started next import modules from the folder of the user's program."""
+    paths = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    if str(folder.resolve()) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder.resolve()), *paths])
+
+
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
     """A filter for the root logger, to which Py4J logs that Spark has ended, bypassing its own logger."""
     return Path(record.pathname).parent.name != "py4j"
@@ -114,7 +143,10 @@ def _redirect_stderr(path: Path | None) -> Iterator[None]:
 def has_ended(spark: SparkSession) -> bool:
     """Whether Spark's own process has ended, or ends within seconds."""
     try:
-        _process(spark).wait(END_SECONDS)
+        process = _process(spark)
+        if process is None:
+            return False
+        process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -136,16 +168,18 @@ def how_it_ended(spark: SparkSession) -> str | None:
 
 
 def _how_the_process_ended(spark: SparkSession) -> str:
-    status = _process(spark).poll()
+    process = _process(spark)
+    status = None if process is None else process.poll()
     if status is not None and status < 0:
         return f"Spark's Java process was killed by signal {-status} ({signal.strsignal(-status)})"
     return f"Spark's Java process ended with status {status}"
 
 
-def _process(spark: SparkSession) -> subprocess.Popen[bytes]:
+def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    """Spark's Java process; None if another process has started it, as `spark-submit` does."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    process: subprocess.Popen[bytes] = gateway.proc
+    process: subprocess.Popen[bytes] | None = gateway.proc
     return process
 
 
@@ -160,7 +194,7 @@ def end_spark(spark: SparkSession) -> None:
     with suppress(Exception), warnings.catch_warnings():  # 1
         warnings.simplefilter("ignore")
         context.stop()
-    for stop in (lambda: gateway.shutdown(), process.kill, lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
+    for stop in (lambda: gateway.shutdown(), lambda: process.kill(), lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
         with suppress(Exception):
             stop()
     server = getattr(context, "_accumulatorServer", None)  # 2

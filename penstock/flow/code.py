@@ -5,6 +5,7 @@ packages, and the attributes of objects that are not plain values.
 """
 
 from __future__ import annotations
+import __future__
 
 import functools
 import hashlib
@@ -15,6 +16,8 @@ from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from uuid import UUID
+
+from penstock.flow.load import MODULE
 
 DIGITS = 16
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, Decimal, date, datetime, time, timedelta, PurePath, UUID)
@@ -63,7 +66,8 @@ def _describe_function(value: FunctionType | MethodType | functools.partial[Any]
         yield from _describe_value(value.__func__, seen)
         yield from _describe_value(getattr(value.__self__, "__dict__", {}), seen)
     else:
-        yield from _describe_code(value.__code__, seen)
+        of_program = value.__module__ in ("__main__", MODULE)
+        yield from _describe_code(_with_lazy_annotations(value.__code__) if of_program else value.__code__, seen)
         yield from _describe_value([value.__defaults__, value.__kwdefaults__], seen)
         yield from _describe_value([_cell_contents(cell) for cell in value.__closure__ or ()], seen)
         for name in sorted(_names_in(value.__code__)):
@@ -87,6 +91,15 @@ def _describe_code(code: CodeType, seen: set[int]) -> Iterator[str]:
     yield from _describe_value(code.co_consts, seen)
 
 
+def _with_lazy_annotations(code: CodeType) -> CodeType:
+    """The code as if its file imported `annotations` from `__future__`, which says nothing about what it does.
+
+    Programs were compiled like this once, and the states of their functions are found by these fingerprints.
+    """
+    constants = (_with_lazy_annotations(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_flags=code.co_flags | __future__.annotations.compiler_flag, co_consts=tuple(constants))
+
+
 def _names_in(code: CodeType) -> set[str]:
     """The names that the code, or code nested in it, looks up outside of itself."""
     inside = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
@@ -101,7 +114,9 @@ def _cell_contents(cell: Any) -> object:
 
 
 def _qualified_name(value: object) -> str:
+    """The name of what cannot be looked into. `python shop.py` and `penstock run shop.py` give it the same one."""
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+    module = getattr(named, "__module__", "")
+    return f"{MODULE if module == '__main__' else module}.{getattr(named, '__qualname__', '')}"

@@ -10,6 +10,7 @@ from penstock.flow.names import unquote
 from penstock.flow.plan import (
     Aggregate,
     AnyJoin,
+    AnySink,
     AsOfJoin,
     Changelog,
     Changes,
@@ -22,6 +23,7 @@ from penstock.flow.plan import (
     Order,
     Plan,
     Select,
+    Sink,
     TimedJoin,
     Timing,
     Top,
@@ -54,7 +56,8 @@ def explain(plan: Plan) -> str:
         blocks.append("\n".join(rows))
     ends = [f"view {view.name}  <- {numbers[view.node]}    ({view.location})" for view in plan.views]
     ends += [
-        f"sink {sink.name} -> topic {sink.topic}  <- {numbers[sink.node]}    ({sink.location})" for sink in plan.sinks
+        f"sink {sink.name} -> {_destination_text(sink)}  <- {numbers[sink.node]}    ({sink.location})"
+        for sink in plan.all_sinks
     ]
     blocks.append("\n".join(ends) or "no views")
     return "\n\n".join(blocks)
@@ -69,10 +72,19 @@ def document(plan: Plan) -> dict[str, object]:
         "nodes": [_node_document(numbered) for numbered in numbered_nodes],
         "views": [{"name": view.name, "node": numbers[view.node], "place": str(view.location)} for view in plan.views],
         "sinks": [
-            {"name": sink.name, "node": numbers[sink.node], "topic": sink.topic, "place": str(sink.location)}
-            for sink in plan.sinks
+            {
+                "name": sink.name,
+                "node": numbers[sink.node],
+                "topic" if isinstance(sink, Sink) else "url": sink.destination,
+                "place": str(sink.location),
+            }
+            for sink in plan.all_sinks
         ],
     }
+
+
+def _destination_text(sink: AnySink) -> str:
+    return f"topic {sink.topic}" if isinstance(sink, Sink) else sink.url
 
 
 def kind_of_node(node: Node) -> str:

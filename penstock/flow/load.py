@@ -11,10 +11,16 @@ from typing import TypeVar
 from penstock.errors import DeclarationError, PenstockError
 
 # Functions of a module that is not in sys.modules are sent to Spark's workers by value, not by name: the workers could
-# not import it. `__main__` would work too, but then the program would believe that it was started as a script.
+# not import it. `__main__` would work too, but then the program would believe that it was started as a script. The name
+# is part of fingerprints.
 MODULE = "__penstock_app__"
 
 Found = TypeVar("Found")
+
+
+def is_loading() -> bool:
+    """Whether a program is being run by `load_declarations` at this moment."""
+    return MODULE in sys.modules
 
 
 def load_declarations(path: Path, kind: type[Found]) -> dict[str, Found]:
@@ -38,7 +44,7 @@ def _run(path: Path) -> dict[str, object]:
     module.__file__ = str(path)
     sys.modules[MODULE] = module
     try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
     except PenstockError:
         raise
     except (Exception, SystemExit) as error:

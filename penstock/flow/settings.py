@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import DeclarationError
+from penstock.flow.keywords import refuse_unknown_fields
 from penstock.units import parse_duration
 
 SECOND = 1_000_000
+RENAMED_SETTINGS = {"dead": "its name is on_bad_row: 'set_aside' or 'stop'"}
+"""Settings that had other names, with what to write now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class ChangeRetention:
     bytes: int = 1_000_000_000
 
 
+@refuse_unknown_fields(RENAMED_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class AppSettings:
     """How an app runs.
@@ -29,8 +33,9 @@ class AppSettings:
     - `max_rows`, `max_bytes`: the most that one epoch reads from the log, so that a backlog does not fill the memory.
     - `changes_kept_for`, `changes_kept_epochs`, `changes_kept_bytes`: for how long, for how many epochs and in how many
       bytes the changes of views stay readable (`app.changes`), whichever ends first. With 0 epochs none are kept.
-    - `dead`: what happens to a row that makes an expression or a function fail. `"set aside"` writes it with its origin
-      and the error to the topic `<app>.dead` and continues, `"stop"` stops the app.
+    - `on_bad_row`: what happens to a row on which an expression or a function fails, or whose event time is missing or
+      too far ahead. `"set_aside"` writes it with its origin and the error to the topic `<app>.dead` and continues.
+      `"stop"` stops the app with an error that names the row; nothing of its epoch is committed.
     """
 
     state_partitions: int | None = None
@@ -39,7 +44,7 @@ class AppSettings:
     changes_kept_for: str = "1 hour"
     changes_kept_epochs: int = 1_000
     changes_kept_bytes: int = 1_000_000_000
-    dead: Literal["set aside", "stop"] = "set aside"
+    on_bad_row: Literal["set_aside", "stop"] = "set_aside"
 
     def __post_init__(self) -> None:
         for name in ("state_partitions", "max_rows", "max_bytes"):
@@ -53,10 +58,11 @@ class AppSettings:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise DeclarationError(f"settings: {name} must be a whole number of at least 0; found {value!r}")
         parse_duration(self.changes_kept_for)
-        if self.dead not in ("set aside", "stop"):
-            raise DeclarationError(f"settings: dead is 'set aside' or 'stop'; found {self.dead!r}")
+        if self.on_bad_row not in ("set_aside", "stop"):
+            raise DeclarationError(f"settings: on_bad_row is 'set_aside' or 'stop'; found {self.on_bad_row!r}")
 
     @property
     def change_retention(self) -> ChangeRetention:
+        """`changes_kept_for`, `changes_kept_epochs` and `changes_kept_bytes` as numbers."""
         seconds = parse_duration(self.changes_kept_for)
         return ChangeRetention(int(seconds * SECOND), self.changes_kept_epochs, self.changes_kept_bytes)

@@ -48,6 +48,8 @@ def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
             f"{where}: this is not a name for a topic",
             hint=NAME_RULE,
         )
+    if type(settings.partitions) is not int:
+        raise DeclarationError(f"{where}: partitions is a whole number; found {settings.partitions!r}")
     if not 1 <= settings.partitions <= MAX_PARTITIONS:
         raise DeclarationError(
             f"{where}: it cannot have {settings.partitions} partitions; 1 to {MAX_PARTITIONS} are possible"

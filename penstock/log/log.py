@@ -259,6 +259,7 @@ class Log:
         return Group(self._catalog, self._holds, self.topic, self._members, name)
 
     def groups(self) -> list[str]:
+        """The names of all consumer groups."""
         return group_names(self._catalog)
 
     # -- reading several topics ---------------------------------------------------------------------------------------

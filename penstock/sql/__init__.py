@@ -7,6 +7,6 @@ The path of a statement: `text` (its tokens), `program` (statements), `parse` wi
 
 from __future__ import annotations
 
-from penstock.sql.program import app_name, declare_app, run_statement
+from penstock.sql.program import app_name, declare_app, explain_statement, run_statement
 
-__all__ = ["app_name", "declare_app", "run_statement"]
+__all__ = ["app_name", "declare_app", "explain_statement", "run_statement"]

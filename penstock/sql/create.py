@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from penstock.flow.event_time import event_time, make_timing
 from penstock.flow.plan import Plan
+from penstock.flow.sinks import SinkTopic, topic
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
 from penstock.sql.parse import parse_query
@@ -16,6 +18,8 @@ from penstock.sql.select import translate
 from penstock.sql.text import Span, is_literal, literal_value, name_of, split_at_commas
 from penstock.suggest import closest
 
+_EVENT_TIME_OPTIONS = [name for name in inspect.signature(event_time).parameters if name != "column"]
+_TOPIC_DESTINATION = "WITH (to = topic('name', partitions = 2)), or WITH (to = 'sqlite:///reports.db')"
 _KINDS = ["topic", "table", "view", "sink"]
 _UNSUPPORTED_KINDS = {
     "function": ("functions are not made in SQL", "use .map(...) in Python, or an expression of Spark"),
@@ -114,11 +118,11 @@ def _create_view(reader: TokenReader, span: Span, app: Declarations) -> Rows:
 
 def _create_sink(reader: TokenReader, span: Span, app: Declarations) -> Rows:
     name = reader.name("the name of the sink")
-    options = _read_options(reader, app.sink) if reader.accept("with") else {}
-    reader.expect("as", hint="CREATE SINK name WITH (topic = 'name') AS SELECT ...")
+    destination = _read_destination(reader) if reader.accept("with") else None
+    reader.expect("as", hint="CREATE SINK name WITH (to = topic('name')) AS SELECT ...")
     rows = require_rows(translate(parse_query(reader.rest), app.named))
     with span.declaring_here():
-        app.sink(name, rows, **options)
+        app.sink(name, rows, to=destination)
     return rows
 
 
@@ -129,15 +133,29 @@ def _create_source(reader: TokenReader, span: Span, app: Declarations, kind: str
     columns = reader.in_parentheses()
     _refuse_in_columns(columns, reader.what)
     _refuse_after_columns(reader)
-    options = _read_options(reader, declare) if reader.accept("with") else {}
+    options = _read_options(reader, _source_options(declare, kind)) if reader.accept("with") else {}
     _refuse_after_columns(reader)
     reader.expect_end()
     if kind == "table" and "key" not in options:
         raise span.refusal(f"table '{name}'", "a table needs a key; found none", "WITH (key = 'id')")
     if name in {view.name for view in app.plan.views}:
         raise span.refusal(f"{kind} '{name}'", "there is a view of this name, and FROM must know which is meant")
+    if kind == "topic":
+        options = _with_event_time(options, span, f"topic '{name}'")
     with span.declaring_here():
         return declare(name, schema=str(columns), **options)
+
+
+def _with_event_time(options: dict[str, Any], span: Span, what: str) -> dict[str, Any]:
+    """The options of a topic, with all that speak of its time as one: `ps.event_time(...)`."""
+    about_time = {name: options.pop(name) for name in _EVENT_TIME_OPTIONS if name in options}
+    if not about_time:
+        return options
+    if "time" not in options:
+        option = next(iter(about_time))
+        raise span.refusal(what, f"{option} needs events with a time", f"WITH (time = 'at', {option} = '...')")
+    with span.reading(what):
+        return {**options, "time": make_timing(str(options["time"]), **about_time)}
 
 
 def _refuse_in_columns(columns: Span, what: str) -> None:
@@ -156,20 +174,29 @@ def _refuse_after_columns(reader: TokenReader) -> None:
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def _read_options(reader: TokenReader, declare: Callable[..., object]) -> dict[str, object]:
-    """The options of WITH, which are the parameters of the method that declares."""
-    known = [name for name in inspect.signature(declare).parameters if name not in ("name", "schema", "rows")]
-    options: dict[str, object] = {}
+def _source_options(declare: Callable[..., object], kind: str) -> list[str]:
+    """The options of WITH, which are the parameters of the method that declares and of `ps.event_time`."""
+    known = [name for name in inspect.signature(declare).parameters if name not in ("name", "schema", "lateness")]
+    return [*known, *_EVENT_TIME_OPTIONS] if kind == "topic" else known
+
+
+def _read_options(reader: TokenReader, known: list[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
     for part in split_at_commas(reader.in_parentheses()):
-        name, value = _read_option(part, reader.what)
-        if name not in known:
-            hint = closest(name, known)
-            raise part.refusal(reader.what, f"there is no option '{name}'; there are {', '.join(known)}", hint)
-        if name in options:
-            raise part.refusal(reader.what, f"option '{name}' is said twice")
+        name, span = _split_option(part, reader.what)
+        _check_option(name, known, options, part, reader.what)
+        value = read_value(span, reader.what)
         _check_value(name, value, part, reader.what)
         options[name] = _split_columns(str(value)) if name == "key" else value
     return options
+
+
+def _check_option(name: str, known: list[str], options: Mapping[str, object], span: Span, what: str) -> None:
+    if name not in known:
+        hint = closest(name, known)
+        raise span.refusal(what, f"there is no option '{name}'; there are {', '.join(known)}", hint)
+    if name in options:
+        raise span.refusal(what, f"option '{name}' is given twice")
 
 
 def _check_value(name: str, value: object, span: Span, what: str) -> None:
@@ -181,14 +208,15 @@ def _check_value(name: str, value: object, span: Span, what: str) -> None:
         raise span.refusal(what, f"option '{name}' is a text; found the number {value}", hint)
 
 
-def _read_option(span: Span, what: str) -> tuple[str, object]:
-    if len(span) != 3 or span.keywords[1] != "=":
+def _split_option(span: Span, what: str) -> tuple[str, Span]:
+    """The name of an option, and its value."""
+    if len(span) < 3 or span.keywords[1] != "=":
         raise span.refusal(
             what, f"an option is written name = value; found '{span}'", "WITH (key = 'id', partitions = 4)"
         )
     first = span.tokens[0]
     name = literal_value(first) if is_literal(first) else name_of(first)
-    return name.lower(), read_value(span.cut(2), what)
+    return name.lower(), span.cut(2)
 
 
 def read_value(span: Span, what: str) -> object:
@@ -204,3 +232,47 @@ def read_value(span: Span, what: str) -> object:
 def _split_columns(text: str) -> str | list[str]:
     names = [name.strip() for name in text.split(",")]
     return names[0] if len(names) == 1 else names
+
+
+# -- destinations of sinks --------------------------------------------------------------------------------------------
+
+
+def _read_destination(reader: TokenReader) -> str | SinkTopic:
+    """What WITH says of a sink: `to` a URL, or `to` a topic, as `ps.topic` in Python."""
+    options: dict[str, str | SinkTopic] = {}
+    for part in split_at_commas(reader.in_parentheses()):
+        name, value = _split_option(part, reader.what)
+        if name in ("topic", "partitions"):
+            raise part.refusal(reader.what, f"there is no option '{name}'; there is to", _TOPIC_DESTINATION)
+        _check_option(name, ["to"], options, part, reader.what)
+        options[name] = _read_topic(value, reader.what) or _read_url(value, reader.what)
+    return options["to"]
+
+
+def _read_topic(span: Span, what: str) -> SinkTopic | None:
+    """`topic('alerts', partitions = 2)`. None: it is something else."""
+    reader = TokenReader(span, what)
+    if not reader.accept("topic"):
+        return None
+    name, *parts = split_at_commas(reader.in_parentheses())
+    reader.expect_end(_TOPIC_DESTINATION)
+    options: dict[str, Any] = {}
+    for part in parts:
+        option, value = _split_option(part, what)
+        _check_option(option, ["partitions"], options, part, what)
+        options[option] = read_value(value, what)
+        _check_value(option, options[option], part, what)
+    if len(name) != 1 or not is_literal(name.tokens[0]):
+        raise span.refusal(what, f"the name of a topic is a text in quotes; found '{name}'", _TOPIC_DESTINATION)
+    with span.declaring_here():
+        return topic(literal_value(name.tokens[0]), **options)
+
+
+def _read_url(span: Span, what: str) -> str:
+    if len(span) != 1 or not is_literal(span.tokens[0]):
+        raise span.refusal(what, f"to is a topic or the URL of a target; found '{span}'", _TOPIC_DESTINATION)
+    url = literal_value(span.tokens[0])
+    if ":" not in url:
+        hint = f"for a topic of the log: WITH (to = topic('{url}')); a URL: WITH (to = 'sqlite:///{url}.db')"
+        raise span.refusal(what, f"to: a target is a URL; found '{url}'", hint)
+    return url

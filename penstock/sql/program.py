@@ -11,7 +11,7 @@ from penstock.flow.explain import explain
 from penstock.flow.location import display_path
 from penstock.flow.names import check_app_name
 from penstock.flow.plan import Location, Plan, View
-from penstock.flow.settings import AppSettings
+from penstock.flow.settings import RENAMED_SETTINGS, AppSettings
 from penstock.sql.create import Declarations, create, read_value
 from penstock.sql.parse import parse_query
 from penstock.sql.reader import TokenReader
@@ -24,8 +24,8 @@ from penstock.suggest import closest
 AnyApp = TypeVar("AnyApp", bound=Declarations)
 
 
-def run_statement(app: Declarations, content: object, location: Location) -> Rows | str:
-    """Run one statement: it returns the rows that it declares or selects, or the text of an EXPLAIN."""
+def run_statement(app: Declarations, content: object, location: Location) -> Rows:
+    """Run one statement: it returns the rows that it declares or selects."""
     if not isinstance(content, str):
         raise DeclarationError(f"{location}: sql: a text is needed; found {content!r}")
     text = Text(content, location, in_python=True)
@@ -41,7 +41,8 @@ def run_statement(app: Declarations, content: object, location: Location) -> Row
         case "select" | "with" | "(":
             return require_rows(translate(parse_query(statement), app.named))
         case "explain":
-            return _explain(statement, app)
+            described = str(statement.cut(1)).replace('"', "'")
+            raise statement.refusal("sql", "EXPLAIN gives text, not rows", f'app.explain("{described}")')
         case "set":
             raise statement.refusal("set", "SET is for files", "App(name, settings=AppSettings(max_rows=...))")
     raise statement_refusal(statement)
@@ -112,9 +113,8 @@ def _read_setting(statement: Span, settings: dict[str, Any]) -> None:
     known = [field.name for field in fields(AppSettings)]
     name = reader.name("a setting").lower()
     if name not in known:
-        raise statement.refusal(
-            "set", f"there is no setting '{name}'; there are {', '.join(known)}", closest(name, known)
-        )
+        hint = RENAMED_SETTINGS.get(name) or closest(name, known)
+        raise statement.refusal("set", f"there is no setting '{name}'; there are {', '.join(known)}", hint)
     if name in settings:
         raise statement.refusal("set", f"'{name}' is set twice")
     reader.expect("=", hint="SET max_rows = 100000")
@@ -123,16 +123,32 @@ def _read_setting(statement: Span, settings: dict[str, Any]) -> None:
         AppSettings(**{name: settings[name]})
 
 
-def _explain(statement: Span, app: Declarations) -> str:
-    """What `penstock explain` prints, for one view, sink or query."""
-    span = statement.cut(1)
+# -- explaining -------------------------------------------------------------------------------------------------------
+
+
+def explain_statement(app: Declarations, content: object, location: Location) -> str:
+    """What `penstock explain` prints, for the view, sink, topic or table of a name, or for a query."""
+    if not isinstance(content, str):
+        raise DeclarationError(
+            f"{location}: explain: the text of a query or a name is needed; found {content!r}",
+            hint='app.explain() for the whole app, app.explain("SELECT ...") for a query',
+        )
+    text = Text(content, location, in_python=True)
+    statements = _split_statements(text)
+    if len(statements) != 1:
+        raise text.refusal(0, "explain", f"one name or one query is needed; found {len(statements)}")
+    statement = statements[0]
+    return _explain(statement.cut(1) if statement.keywords[0] == "explain" else statement, app)
+
+
+def _explain(span: Span, app: Declarations) -> str:
     if span.keywords[:1] and span.keywords[0] in ("select", "with", "("):
         rows, name = require_rows(translate(parse_query(span), app.named)), "select"
     else:
         reader = TokenReader(span, "explain")
         name = reader.dotted_name("a name or a query")
-        reader.expect_end()
-        sinks = {sink.name: sink for sink in app.plan.sinks}
+        reader.expect_end("app.explain() explains all that was declared")
+        sinks = {sink.name: sink for sink in app.plan.all_sinks}
         if name in sinks:
             return explain(Plan(app.plan.app, (sinks[name],)))
         if name not in app.named:
@@ -141,5 +157,5 @@ def _explain(statement: Span, app: Declarations) -> str:
             raise span.refusal("explain", message, closest(name, known))
         rows = app.named[name]
     locations = {view.name: view.location for view in app.plan.views}
-    view = View(name, rows.node, locations.get(name, statement.text.location))
+    view = View(name, rows.node, locations.get(name, span.text.location))
     return explain(Plan(app.plan.app, (view,)))

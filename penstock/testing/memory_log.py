@@ -49,21 +49,26 @@ class MemoryLog:
 
     @property
     def url(self) -> str:
+        """What `open_log` opens it by, in this process and in tasks."""
         return f"{SCHEME}:{self._folder()}"
 
     @property
     def apps_folder(self) -> Path:
+        """Where apps keep their state: a temporary folder."""
         return self._folder() / _APPS
 
     def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
         return sorted(self._topics)
 
     def topic(self, name: str) -> MemoryTopic:
+        """The topic of this name."""
         if name not in self._topics:
             raise _unknown_topic(name, self.topics())
         return self._topics[name]
 
     def create_topic(self, name: str, schema: str | pa.Schema, *, settings: TopicSettings | None = None) -> MemoryTopic:
+        """Create a topic. Its rows are kept in memory."""
         chosen, parsed = settings or TopicSettings(), parse_schema(schema)
         check_topic(name, parsed, chosen)
         with self._guard:
@@ -74,12 +79,14 @@ class MemoryLog:
         return self._topics[name]
 
     def writer(self, name: str) -> MemoryWriter:
+        """Take over the writer of this name: an older one is refused from now on."""
         with self._guard:
             self._producers.setdefault(name, len(self._producers) + 1)
             self._tokens[name] = self._tokens.get(name, 0) + 1
             return MemoryWriter(self, name, self._tokens[name])
 
     def position(self, writer: str) -> Position | None:
+        """The position that a writer stored with its last rows; None if it has stored none."""
         stored = self._positions.get(writer)
         return None if stored is None else decode_position(stored)
 
@@ -130,6 +137,7 @@ class MemoryLog:
             return Path(self._temporary.name)
 
     def describe_for_tasks(self, topic: MemoryTopic) -> None:
+        """Write down what tasks in other processes must know of a topic, for a log that has a folder."""
         if self._temporary is not None:
             path = Path(self._temporary.name) / _TOPICS / topic.name / _DESCRIPTION
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -99,6 +99,7 @@ class Rig:
         return self._producers[name]
 
     def topic(self, name: str) -> Topic:
+        """A topic of the log, to read it or to append to it directly."""
         return self.log.topic(name)
 
     def advance(self, duration: str | timedelta) -> None:
@@ -224,6 +225,7 @@ class Rig:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        """Stop the app and close its log; a temporary folder is removed."""
         self._stop()
         self.log.close()
         if self._own_folder:

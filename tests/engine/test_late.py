@@ -24,7 +24,7 @@ def late_ids(rig: Rig, topic: str = "events") -> list[int]:
 
 def app_of(rows: Any) -> ps.App:
     app = ps.App("shop", settings=TWO)
-    app.view("answer", rows(events_of(app, max_ahead="10 hours")))
+    app.view("answer", rows(events_of(app, time=ps.event_time("at", max_ahead="10 hours"))))
     return app
 
 

@@ -55,7 +55,7 @@ def test_a_producer_a_year_ahead_drops_nobody_elses_events(spark: SparkSession) 
 
 
 def test_an_idle_producer_does_not_hold_the_others_back(spark: SparkSession) -> None:
-    with Rig(shop(idle="1 minute"), spark=spark) as rig:
+    with Rig(shop(time=ps.event_time("at", idle="1 minute")), spark=spark) as rig:
         rig.append("events", [event(0, 0)], producer="silent")
         rig.append("events", [event(1, 90)], producer="busy")
         rig.run()
@@ -90,7 +90,7 @@ def test_the_clock_of_a_device_is_corrected(spark: SparkSession) -> None:
     """Its clock is an hour ahead: an event of five past noon says five past one, and was sent a minute later."""
     app = ps.App("shop", settings=TWO)
     schema = "id long, kind string, amount long, occurred timestamp, sent timestamp, received timestamp"
-    events = app.topic("events", schema=schema, time="occurred", sent="sent", received="received")
+    events = app.topic("events", schema=schema, time=ps.event_time("occurred", sent="sent", received="received"))
     app.view("minutes", minutes_of(events))
     with Rig(app, spark=spark) as rig:
         ahead = timedelta(hours=1)
@@ -106,7 +106,7 @@ def test_the_clock_of_a_device_is_corrected(spark: SparkSession) -> None:
 def test_the_time_of_storing_stands_in_for_that_of_receiving(spark: SparkSession) -> None:
     app = ps.App("shop", settings=TWO)
     schema = "id long, kind string, amount long, occurred timestamp, sent timestamp"
-    events = app.topic("events", schema=schema, time="occurred", sent="sent")
+    events = app.topic("events", schema=schema, time=ps.event_time("occurred", sent="sent"))
     app.view("rows", events.select(id="id", event_time="event_time"))
     with Rig(app, spark=spark) as rig:
         rig.advance("1 hour")

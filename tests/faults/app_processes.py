@@ -28,7 +28,7 @@ PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 SCHEMA = "id long, kind string, amount long, at timestamp"
 
 PROGRAM = f'''
-from penstock import App, AppSettings, tumbling
+from penstock import App, AppSettings, topic, tumbling
 
 app = App("shop", settings=AppSettings(state_partitions=2, max_rows=2_000))
 events = app.topic("events", schema="{SCHEMA}", key="id", time="at", partitions=2, lateness="1 second")
@@ -40,7 +40,8 @@ app.view("strict", strict.group_by("kind").agg(events="count(*)", amount="sum(am
 app.view("newest", events.latest("kind").select(kind="kind", at="at"))
 app.view("large", events.where("amount > 50").select(id="id", amount="amount"))
 app.sink("small", events.where("amount <= 50").select(id="id", amount="amount"))
-app.sink("by_kind", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), partitions=2)
+by_kind = events.group_by("kind").agg(events="count(*)", amount="sum(amount)")
+app.sink("by_kind", by_kind, to=topic("by_kind", partitions=2))
 '''
 # What all views must agree on at every moment.
 AGREED = """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.flow.code import code_fingerprint
+from penstock.flow.load import MODULE
 
 LIMIT = 3
 
@@ -89,6 +90,17 @@ def test_what_surrounds_a_function_is_looked_through() -> None:
     for make in (lambda n: functools.partial(scaled, factor=n), Scaled, lambda n: Scaled(n).apply):
         assert code_fingerprint(make(1)) == code_fingerprint(make(1))
         assert code_fingerprint(make(1)) != code_fingerprint(make(2))
+
+
+def test_a_script_and_a_loaded_program_have_the_same_fingerprints() -> None:
+    """`python shop.py` and `penstock run shop.py`: neither builds again what the other one has built."""
+    text = "class Step: pass\ndef g(x: int): return lambda: x\ndef f(x): return g(x), Step, [Step() for _ in x]"
+    inherited = compile(f"from __future__ import annotations\n{text}", "program.py", "exec")  # as they once were
+    space: dict[str, Any] = {"__name__": MODULE}
+    exec(inherited, space)
+    stored = code_fingerprint(space["f"])
+    assert of(text, __name__="__main__") == of(text, __name__=MODULE) == stored
+    assert of(text, __name__="helpers") != stored
 
 
 def test_what_cannot_be_looked_into_has_the_fingerprint_of_its_name() -> None:

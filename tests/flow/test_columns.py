@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import App, Stream, Table, sliding, tumbling
+from penstock import App, Stream, Table, event_time, sliding, tumbling
 from penstock.flow.columns import column_of, never_null
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -47,7 +47,7 @@ def test_a_column_is_followed_back_to_its_schema(orders: Stream, verb: Any, name
 
 def test_a_corrected_time_is_a_timestamp(app: App) -> None:
     schema = "a bigint, at timestamp, sent_at timestamp"
-    events = app.topic("t", schema=schema, time="at", sent="sent_at")
+    events = app.topic("t", schema=schema, time=event_time("at", sent="sent_at"))
     assert column_of(events.node, "event_time") == pa.field("event_time", MOMENT, nullable=False)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock import App, Stream, hopping, tumbling
+from penstock import App, Stream, event_time, hopping, tumbling
 from penstock.flow.explain import document, explain
 
 
@@ -44,7 +44,9 @@ def test_the_graph_is_printed_from_the_sources_to_the_views(app: App, orders: St
 
 def test_how_far_the_time_is_trusted_is_told(app: App) -> None:
     schema = "a bigint, at timestamp, sent_at timestamp"
-    app.view("v", app.topic("t", schema=schema, time="at", sent="sent_at", lateness="5 seconds", idle="1 minute"))
+    app.view(
+        "v", app.topic("t", schema=schema, time=event_time("at", sent="sent_at", lateness="5 seconds", idle="1 minute"))
+    )
     time = next(line for line in explain(app.plan).splitlines() if line.startswith("     time"))
     assert time == (
         "     time     at, corrected by when it was stored - sent_at; up to 5 seconds late, idle after 1 minute, "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import App
+from penstock import App, event_time, topic
 from penstock.errors import DeclarationError
 
 SCHEMA = "order_id bigint not null, tags array<string>, placed_at timestamp, sent_at timestamp"
@@ -30,7 +30,9 @@ CREATED: list[tuple[str, Callable[[App], Any]]] = [
             "minute', MAX_AHEAD = '1 hour')"
         ),
         lambda app: app.topic(
-            "orders", schema=SCHEMA, time="placed_at", sent="sent_at", idle="1 minute", max_ahead="1 hour"
+            "orders",
+            schema=SCHEMA,
+            time=event_time("placed_at", sent="sent_at", idle="1 minute", max_ahead="1 hour"),
         ),
     ),
     (
@@ -49,7 +51,7 @@ def test_a_source_is_declared_as_in_python(statement: str, python: Callable[[App
     declared = App("shop").sql(statement)
     expected = python(App("shop"))
     assert type(declared) is type(expected)
-    assert declared.node == expected.node  # type: ignore[union-attr]
+    assert declared.node == expected.node
 
 
 def test_a_view_is_declared_and_given_back(declared: Callable[[], Any]) -> None:
@@ -62,7 +64,9 @@ def test_a_view_is_declared_and_given_back(declared: Callable[[], Any]) -> None:
     ("statement", "options"),
     [
         ("CREATE SINK large AS", {}),
-        ("CREATE SINK large WITH (topic = 'big', partitions = 4) AS", {"topic": "big", "partitions": 4}),
+        ("CREATE SINK large WITH (to = topic('big')) AS", {"to": topic("big")}),
+        ("CREATE SINK large WITH (TO = TOPIC('big', partitions = 4)) AS", {"to": topic("big", partitions=4)}),
+        ("CREATE SINK large WITH (to = 'sqlite:///r.db') AS", {"to": "sqlite:///r.db"}),
     ],
 )
 def test_a_sink_is_declared_as_in_python(declared: Callable[[], Any], statement: str, options: dict[str, Any]) -> None:
@@ -70,7 +74,7 @@ def test_a_sink_is_declared_as_in_python(declared: Callable[[], Any], statement:
     rows = in_sql.sql(f"{statement} SELECT * FROM orders WHERE amount > 9")
     in_python.sink("large", in_python.named["orders"].where("amount > 9"), **options)
     assert in_sql.plan == in_python.plan
-    assert in_sql.plan.sinks[0].node is rows.node
+    assert in_sql.plan.all_sinks[0].node is rows.node
     assert "large" not in in_sql.named
 
 
@@ -79,14 +83,14 @@ def test_what_is_declared_in_sql_is_found_in_python_and_the_other_way_round() ->
     app.sql("CREATE TOPIC orders (order_id BIGINT, amount INT)")
     assert app.topic("orders", schema="order_id bigint, amount int").node is app.named["orders"].node
     app.view("large", app.named["orders"].where("amount > 9"))
-    assert app.sql("SELECT order_id FROM large").columns == ("order_id",)  # type: ignore[union-attr]
+    assert app.sql("SELECT order_id FROM large").columns == ("order_id",)
     assert list(app.named) == ["orders", "large"]
 
 
 REFUSED = [
     ("CREATE TOPIC t (a int) WITH (partition = 4)", "there is no option 'partition'", "did you mean 'partitions'?"),
     ("CREATE TABLE t (a int) WITH (key = 'a', lateness = '1 second')", "there is no option 'lateness'", None),
-    ("CREATE TOPIC t (a int) WITH (key = 'a', key = 'a')", "option 'key' is said twice", None),
+    ("CREATE TOPIC t (a int) WITH (key = 'a', key = 'a')", "option 'key' is given twice", None),
     ("CREATE TOPIC t (a int) WITH (key)", "an option is written name = value", "WITH (key = 'id'"),
     ("CREATE TOPIC t (a int) WITH (key = a)", "a value is a text in quotes or a whole number; found 'a'", None),
     (
@@ -117,11 +121,48 @@ REFUSED = [
     ("CREATE TEMPORARY VIEW v AS SELECT * FROM orders", "CREATE TEMPORARY is not there", "WITH name AS"),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM orders", "CREATE MATERIALIZED is not there", "CREATE VIEW"),
     ("CREATE SINK s (a) AS SELECT * FROM orders", "expected AS; found '('", "CREATE SINK name"),
-    ("CREATE SINK s WITH (table = 'x') AS SELECT * FROM orders", "there is no option 'table'; there are topic", None),
-    ("CREATE SINK s WITH (topic = 'orders') AS SELECT * FROM orders", "the app reads topic 'orders' itself", None),
+    ("CREATE SINK s WITH (table = 'x') AS SELECT * FROM orders", "there is no option 'table'; there are to", None),
+    (
+        "CREATE SINK s WITH (topic = 'big', partitions = 2) AS SELECT * FROM orders",
+        "there is no option 'topic'; there is to",
+        "WITH (to = topic('name', partitions = 2))",
+    ),
+    (
+        "CREATE SINK s WITH (to = topic('orders')) AS SELECT * FROM orders",
+        "the app reads topic 'orders' itself",
+        None,
+    ),
+    ("CREATE SINK s WITH (to = topic(big)) AS SELECT * FROM orders", "a text in quotes; found 'big'", "topic('name'"),
+    ("CREATE SINK s WITH (to = topic()) AS SELECT * FROM orders", "a text in quotes; found ''", "topic('name'"),
+    (
+        "CREATE SINK s WITH (to = topic('big', parts = 2)) AS SELECT * FROM orders",
+        "there is no option 'parts'; there are partitions",
+        None,
+    ),
+    (
+        "CREATE SINK s WITH (to = topic('big', partitions = '2')) AS SELECT * FROM orders",
+        "option 'partitions' is a whole number",
+        None,
+    ),
+    ("CREATE SINK s WITH (to = topic('a b')) AS SELECT * FROM orders", "this is not a name for a topic", None),
+    ("CREATE SINK s WITH (to = 'big') AS SELECT * FROM orders", "a target is a URL; found 'big'", "to = topic('big')"),
+    ("CREATE SINK s WITH (to = 5) AS SELECT * FROM orders", "to is a topic or the URL of a target; found '5'", None),
+    ("CREATE SINK s WITH (to = 'ftp://x') AS SELECT * FROM orders", "there is no target for 'ftp:'", None),
+    (
+        "CREATE SINK s WITH (to = 'sqlite:///a', to = 'sqlite:///b') AS SELECT * FROM orders",
+        "'to' is given twice",
+        None,
+    ),
+    ("CREATE SINK s WITH () AS SELECT * FROM orders", "an option is written name = value", None),
+    ("CREATE TOPIC t (a timestamp) WITH (idle = '1 minute')", "topic 't': idle needs events with a time", "WITH (time"),
+    (
+        "CREATE TOPIC t (a timestamp) WITH (time = 'a', lateness = 'soon')",
+        "topic 't': lateness: 'soon' is not a duration",
+        None,
+    ),
     (
         "CREATE SINK s AS SELECT count(*) AS n FROM orders",
-        "sink 's': its rows may be taken back, and have no key",
+        "sink 's': its rows can be retracted but have no key",
         ".changes()",
     ),
     ("CREATE FUNCTION f AS 'x'", "CREATE FUNCTION is not there", ".map("),

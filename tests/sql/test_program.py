@@ -16,7 +16,7 @@ from penstock.flow.plan import Plan
 
 SHOP = """-- A shop.
 SET max_rows = 100000;
-SET dead = 'stop';
+SET on_bad_row = 'stop';
 
 CREATE TOPIC orders (order_id BIGINT, country STRING, amount INT, placed_at TIMESTAMP)
 WITH (key = 'order_id', time = 'placed_at');
@@ -48,7 +48,7 @@ def test_a_file_declares_an_app_of_its_own_name(write: Callable[..., Path], monk
     monkeypatch.setenv("PENSTOCK_LOG", "/data/log")
     app = load_app(write(SHOP))
     assert (app.name, app.log) == ("shop", Path("/data/log"))
-    assert app.settings == AppSettings(max_rows=100_000, dead="stop")
+    assert app.settings == AppSettings(max_rows=100_000, on_bad_row="stop")
     assert [view.name for view in app.plan.views] == ["large", "by_country"]
 
 
@@ -80,6 +80,7 @@ REFUSED = [
     (SHOP + ";\nEXPLAIN large", "shop.sql:17: sql: EXPLAIN declares nothing", "penstock explain shop.sql"),
     (SHOP + ";\nSET max_rows = 3", "shop.sql:17: set: SET stands at the beginning", None),
     ("SET max_row = 3;", "shop.sql:1: set: there is no setting 'max_row'", "did you mean 'max_rows'?"),
+    ("SET dead = 'stop';", "shop.sql:1: set: there is no setting 'dead'", "on_bad_row"),
     ("SET max_rows = 'many';", "shop.sql:1: set: settings: max_rows must be a whole number", None),
     ("SET max_rows = 3;\nSET max_rows = 4;", "shop.sql:2: set: 'max_rows' is set twice", None),
     ("SET max_rows 3;", "shop.sql:1: set: expected =; found '3'", "SET max_rows = 100000"),
@@ -157,18 +158,49 @@ def test_the_place_in_a_python_program_is_the_call(declared: Callable[[], Any]) 
 def test_explain_gives_what_the_command_prints(declared: Callable[[], Any]) -> None:
     app = declared().app
     app.sql("CREATE VIEW large AS SELECT * FROM orders WHERE amount > 9")
-    assert app.sql("EXPLAIN large") == explain(app.plan)
-    shown = app.sql("EXPLAIN SELECT country, count(*) AS n FROM large GROUP BY country")
+    assert app.explain("large") == explain(app.plan)
+    shown = app.explain("SELECT country, count(*) AS n FROM large GROUP BY country")
     assert shown.startswith("app shop\n")
     assert "group by country: n = count(*)" in shown
     assert "view select  <- 3" in shown
     with pytest.raises(DeclarationError, match="explain: there is no 'lrage'") as refused:
-        app.sql("EXPLAIN lrage")
+        app.explain("lrage")
     assert refused.value.hint == "did you mean 'large'?"
 
 
 def test_a_sink_is_explained_with_its_topic(declared: Callable[[], Any]) -> None:
     app = declared().app
-    app.sql("CREATE SINK large WITH (topic = 'big') AS SELECT * FROM orders WHERE amount > 9")
-    assert app.sql("EXPLAIN large") == explain(app.plan)
-    assert "sink large -> topic big  <- 2" in app.sql("EXPLAIN large")
+    app.sql("CREATE SINK large WITH (to = topic('big')) AS SELECT * FROM orders WHERE amount > 9")
+    assert app.explain("large") == explain(app.plan)
+    assert "sink large -> topic big  <- 2" in app.explain("large")
+
+
+def test_explain_belongs_to_app_explain(declared: Callable[[], Any]) -> None:
+    app = declared().app
+    with pytest.raises(DeclarationError, match=r"test_program.py:\d+: sql: EXPLAIN gives text, not rows") as refused:
+        app.sql("EXPLAIN SELECT * FROM orders")
+    assert refused.value.hint == 'app.explain("SELECT * FROM orders")'
+    assert app.explain("EXPLAIN SELECT * FROM orders") == app.explain("SELECT * FROM orders")
+
+
+def test_without_a_name_the_whole_app_is_explained(declared: Callable[[], Any]) -> None:
+    app = declared().app
+    app.sql("CREATE VIEW large AS SELECT * FROM orders WHERE amount > 9")
+    app.sql(
+        "CREATE SINK report WITH (to = 'sqlite:///r.db') AS SELECT country, count(*) AS n FROM orders GROUP BY country"
+    )
+    assert app.explain() == explain(app.plan)
+    assert "sink report -> sqlite:///r.db  <- " in app.explain()
+    assert "sink report -> sqlite:///r.db  <- " in app.explain("report")
+    assert "view large" not in app.explain("report")
+
+
+def test_what_cannot_be_explained_is_refused(declared: Callable[[], Any]) -> None:
+    app = declared().app
+    for what, message in (
+        (7, "the text of a query or a name is needed; found 7"),
+        ("", "one name or one query is needed; found 0"),
+        ("CREATE VIEW v AS SELECT * FROM orders", "expected the end; found 'VIEW'"),
+    ):
+        with pytest.raises(DeclarationError, match=f"explain: {message}"):
+            app.explain(what)

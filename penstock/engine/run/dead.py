@@ -21,7 +21,7 @@ from penstock.engine.ledger.records import Dead
 from penstock.engine.run.compiled import CompiledPlan, EpochInput
 from penstock.engine.run.failures import FAILURES, is_about_a_row, is_raised_by_python, plain_failure, reason
 from penstock.engine.run.halving import Span, narrow
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, RowError
 from penstock.flow import plan as flow
 
 # If more rows of one epoch fail than this, the function is to blame.
@@ -46,7 +46,7 @@ def find_dead(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochIn
             dead = _find_in_functions(compiled_plan, epoch_input)  # 2, 3
         if not dead and by_python:
             dead = _find_in_expressions(compiled_plan, plan, epoch_input)
-    return _merge_dead(epoch_input.dead, dead)
+    return merge_dead(epoch_input.dead, dead)
 
 
 def find_failing_output(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochInput) -> flow.Output | None:
@@ -159,7 +159,21 @@ def _too_many(origin: _Origin, cause: str) -> PenstockError:
     )
 
 
-def _merge_dead(known_rows: Dead, new_rows: dict[_Origin, str]) -> Dead:
+def bad_row_error(app: str, dead: Dead, error: BaseException | None = None) -> RowError:
+    """What an app ends with that stops at bad rows: the first of them. `error` is what the epoch failed with."""
+    rows = [(topic, number, *row) for topic, parts in dead.items() for number in parts for row in parts[number].items()]
+    topic, partition, offset, cause = rows[0]
+    more = f"; {len(rows) - 1} more rows of this epoch fail too" if len(rows) > 1 else ""
+    # With several rows, nobody can say which of them Spark's error is about.
+    why = "" if error is None or len(rows) > 1 or reason(error) in cause else f": {reason(error)}"
+    return RowError(
+        f"app '{app}': topic '{topic}', partition {partition}, offset {offset}: {cause}{why}{more}",
+        hint="nothing of this epoch is committed: mend the program and start it again, or have such rows set aside: "
+        'AppSettings(on_bad_row="set_aside")',
+    )
+
+
+def merge_dead(known_rows: Dead, new_rows: dict[_Origin, str]) -> Dead:
     """The rows that were found before, and those found now."""
     merged_rows = {topic: {number: dict(rows) for number, rows in parts.items()} for topic, parts in known_rows.items()}
     for (topic, partition, offset), cause in sorted(new_rows.items()):

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock.app import App
+from penstock.flow.event_time import event_time
 from penstock.flow.windows import hopping, tumbling
 from penstock.testing import Rig
 
@@ -77,7 +78,9 @@ def windows_of(zone: str, days: int, every: int, moment: datetime) -> list[tuple
 def found(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
     """The days of all zones, counted by one app."""
     app = App("zones")
-    events = app.topic("events", schema="zone string, happened timestamp", time="happened", max_ahead="100000 days")
+    events = app.topic(
+        "events", schema="zone string, happened timestamp", time=event_time("happened", max_ahead="100000 days")
+    )
     for number, zone in enumerate(dict(CHANGES)):
         here = events.where(f"zone = '{zone}'")
         days = here.window(tumbling("1 day", zone=zone), emit="changes", keep="10000 days")

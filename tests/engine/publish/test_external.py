@@ -155,12 +155,6 @@ def test_what_is_no_target_is_refused_when_it_is_declared(url: Any) -> None:
         app.sink("report", events_of(app), to=url)
 
 
-def test_a_sink_has_a_topic_or_a_target(path: Path) -> None:
-    app = ps.App("shop")
-    with pytest.raises(DeclarationError, match="found both"):
-        app.sink("report", events_of(app), topic="x", to=f"sqlite:///{path}")
-
-
 def test_in_sql_the_target_is_an_option(path: Path) -> None:
     app = ps.App("shop")
     events_of(app)

@@ -38,9 +38,13 @@ def program(*, minimum: int | None = 5, totals: bool = True, factor: int = 1, mo
     events = events_of(app)
     app.view("sums", events.group_by("kind").agg(amount=f"sum(amount * {factor})"))
     if minimum is not None:
-        app.sink("large", events.where(f"amount >= {minimum}").select("id", "amount", "at"), partitions=2)
+        app.sink(
+            "large",
+            events.where(f"amount >= {minimum}").select("id", "amount", "at"),
+            to=ps.topic("large", partitions=2),
+        )
     if totals:
-        app.sink("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), topic="kinds")
+        app.sink("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), to=ps.topic("kinds"))
     if more:
         app.sink("notes", events.select("id", "note"))
     return app
@@ -509,8 +513,8 @@ def test_an_output_that_comes_back_after_an_epoch_without_it_writes_nothing_twic
     """The epoch is in the topics, and not in what comes back: that is built again."""
     without = ps.App("shop", settings=SMALL)
     events = events_of(without)
-    without.sink("large", events.where("amount >= 5").select("id", "amount", "at"), partitions=2)
-    without.sink("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), topic="kinds")
+    without.sink("large", events.where("amount >= 5").select("id", "amount", "at"), to=ps.topic("large", partitions=2))
+    without.sink("totals", events.group_by("kind").agg(events="count(*)", amount="sum(amount)"), to=ps.topic("kinds"))
     rig.restart(without)
     crashed_between(rig)
     rig.restart(program())

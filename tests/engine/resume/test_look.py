@@ -14,7 +14,7 @@ def test_a_program_says_what_it_reads_and_writes(tmp_path: Path) -> None:
     events = app.topic("events", schema="id long")
     app.view("a", events.select(id="id"))
     app.view("b", events.union(app.topic("more", schema="id long")))
-    app.sink("c", events.where("id > 1"), topic="large")
+    app.sink("c", events.where("id > 1"), to=ps.topic("large"))
     with Log(tmp_path / "log") as log:
         large = log.create_topic("large", "id long").id
         program, there = declared_by(log, app.plan), find(log, app.plan)
@@ -29,7 +29,7 @@ def test_a_sink_is_another_one_when_its_topic_is(tmp_path: Path) -> None:
     prints = []
     for topic in ("one", "two"):
         app = ps.App("shop")
-        app.sink("c", app.topic("events", schema="id long"), topic=topic)
+        app.sink("c", app.topic("events", schema="id long"), to=ps.topic(topic))
         with Log(tmp_path / "log") as log:
             prints.append(declared_by(log, app.plan).fingerprints["c"])
     assert prints[0] != prints[1]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.flow.stream import Stream
 
 
+STOPPING = AppSettings(state_partitions=2, on_bad_row="stop")
+
+
 def noted(*notes: str, start: int = 0) -> list[dict[str, Any]]:
     return [event(start + number, number, note=note) for number, note in enumerate(notes)]
 
@@ -398,8 +401,7 @@ def test_a_row_that_crashes_its_process_stops_the_app_which_says_where_it_is(
 
 
 def test_an_app_may_stop_instead(spark: SparkSession) -> None:
-    stopping = AppSettings(state_partitions=2, dead="stop")
-    with Rig(app_of(in_a_condition, stopping), spark=spark) as rig:
+    with Rig(app_of(in_a_condition, STOPPING), spark=spark) as rig:
         rig.append("events", noted("1", "x"))
         with pytest.raises(RowError, match=r"topic 'events', partition \d, offset \d: .* fails on it") as refused:
             rig.step()
@@ -408,6 +410,41 @@ def test_an_app_may_stop_instead(spark: SparkSession) -> None:
         rig.restart(app_of(in_a_condition))
         rig.run()
         assert rig.view("answer") == [{"kind": "a", "n": 1}]
+
+
+def test_an_app_that_stops_names_the_row_and_why_and_commits_nothing(spark: SparkSession) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted("1"))
+        rig.run()
+        rig.restart(app_of(in_a_condition, STOPPING))
+        before = rig.positions("events"), rig.view("answer")
+        rig.append("events", noted("2", "x"))
+        for _ in range(2):  # also when it is started again
+            with pytest.raises(RowError) as refused:
+                rig.step()
+            place = r"^app 'shop': topic 'events', partition \d, offset \d: \S+:\d+: "
+            assert re.search(rf"{place}where\(.*\) fails on it: .*CAST_INVALID_INPUT", refused.value.message)
+            assert 'AppSettings(on_bad_row="set_aside")' in str(refused.value.hint)
+            assert (rig.positions("events"), rig.view("answer")) == before
+            rig.restart()
+        mended = app_of(lambda events: in_a_condition(events.where("note <> 'x'")), STOPPING)
+        rig.restart(mended)
+        rig.run()
+        assert rig.view("answer") == [{"kind": "a", "n": 2}]
+        assert rig.rows("shop.dead") == []
+
+
+def test_an_app_that_stops_also_stops_at_a_wrong_clock(spark: SparkSession) -> None:
+    app = app_of(lambda events: events.group_by("kind").agg(n="count(*)"), STOPPING)
+    with Rig(app, spark=spark) as rig:
+        rig.append("events", [event(1, 0), event(3, 86_400)])
+        with pytest.raises(RowError, match=r"topic 'events', partition \d, offset \d: its event time is too far ahead"):
+            rig.step()
+        assert rig.view("answer") == []
+        assert rig.rows("shop.dead") == []
+        rig.restart(app_of(lambda events: events.group_by("kind").agg(n="count(*)")))
+        rig.run()
+        assert (rig.view("answer"), dead_ids(rig)) == ([{"kind": "a", "n": 1}], [3])
 
 
 def test_an_event_from_too_far_ahead_is_set_aside(spark: SparkSession) -> None:
@@ -424,7 +461,7 @@ def test_an_event_without_a_time_is_set_aside(spark: SparkSession) -> None:
     """The log refuses a null in the column of the event time; what corrects it may be null."""
     app = ps.App("shop", settings=TWO)
     schema = "id long, at timestamp, sent timestamp"
-    events = app.topic("events", schema=schema, time="at", sent="sent")
+    events = app.topic("events", schema=schema, time=ps.event_time("at", sent="sent"))
     app.view("answer", events.group_by().agg(n="count(*)"))
     with Rig(app, spark=spark) as rig:
         rig.append("events", [{"id": 1, "at": at(0), "sent": at(0)}, {"id": 2, "at": at(0), "sent": None}])

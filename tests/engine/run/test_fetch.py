@@ -11,6 +11,7 @@ import pytest
 
 from penstock.app import App
 from penstock.engine.run import compiled
+from penstock.flow.event_time import event_time
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, Rig
 
@@ -26,7 +27,7 @@ NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
 def declared() -> App:
     app = App("shop", settings=AppSettings(state_partitions=2, max_rows=700))
-    events = app.topic("events", schema=SCHEMA, key="id", time="at", partitions=3, max_ahead="1 hour")
+    events = app.topic("events", schema=SCHEMA, key="id", time=event_time("at", max_ahead="1 hour"), partitions=3)
     app.view("whole", events)
     app.view("few", events.where("id % 7 = 3").select("id", "tags", "raw", kind="Kind", twice="amount * 2"))
     app.view("empty", events.where("id < 0"))

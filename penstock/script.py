@@ -1,0 +1,215 @@
+"""Running an app from a program of the user: a script, a notebook, a thread of a larger program.
+
+`penstock run` does the same from the command line. Here a program may go on afterwards, so nothing that belongs to it
+stays changed: neither its Spark session, nor what it does on signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import DeclarationError, PenstockError, UnavailableError
+from penstock.flow.load import is_loading
+from penstock.flow.location import caller_location
+from penstock.summary import EpochSummary, RunSummary
+from penstock.units import utc_datetime
+
+if TYPE_CHECKING:
+    from penstock.engine.epoch import Progress
+    from penstock.engine.spark import SparkSession
+    from penstock.flow.plan import Plan
+    from penstock.flow.settings import AppSettings
+
+_LOGGER = logging.getLogger("penstock")
+OnEpoch = Callable[[EpochSummary], object]
+
+
+class Runnable(Protocol):
+    """What is needed of an app to run it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def log(self) -> str | Path: ...
+
+    @property
+    def settings(self) -> AppSettings: ...
+
+
+def run_app(
+    app: Runnable, *, once: bool, spark: SparkSession | None, stop: threading.Event | None, on_epoch: OnEpoch | None
+) -> RunSummary:
+    """Run an app until `stop` is set or Ctrl-C is pressed; with `once`, up to the present."""
+    _check_arguments(app.name, stop, on_epoch)
+    totals = _Totals(app.name, on_epoch)
+    stop = threading.Event() if stop is None else stop
+    with _plain_errors(), _stop_on_signals(stop, app.name):
+        _run(app, once, spark, stop, totals)
+    return totals.summary()
+
+
+def _run(app: Runnable, once: bool, spark: SparkSession | None, stop: threading.Event, totals: _Totals) -> None:
+    from penstock.engine.loop import Listener, Program, RunOptions, run
+    from penstock.engine.spark import check_session, let_workers_import_from
+
+    if spark is not None:
+        check_session(spark)
+    else:
+        let_workers_import_from(Path(sys.path[0]))
+    listener = Listener(
+        progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
+    )
+    program = Program(app.plan, app.log, app.settings)
+    run(program, RunOptions(once=once, spark=spark), stop=stop, listener=listener)
+
+
+def _check_arguments(app: str, stop: object, on_epoch: object) -> None:
+    where = f"{caller_location()}: run"
+    if is_loading():
+        raise DeclarationError(
+            f"{where}: the file of app '{app}' is being loaded by a command of penstock, which runs the app itself",
+            hint='put app.run() under: if __name__ == "__main__":',
+        )
+    if stop is not None and not isinstance(stop, threading.Event):
+        raise DeclarationError(f"{where}: stop is a threading.Event; found {stop!r}", hint="stop=threading.Event()")
+    if on_epoch is not None and not callable(on_epoch):
+        raise DeclarationError(
+            f"{where}: on_epoch is a function of one argument; found {on_epoch!r}",
+            hint="on_epoch=lambda epoch: print(epoch.rows)",
+        )
+
+
+class _Totals:
+    """Adds up what the epochs of a run do, logs it, and tells the caller."""
+
+    def __init__(self, app: str, on_epoch: OnEpoch | None) -> None:
+        self._app = app
+        self._on_epoch = on_epoch
+        self._began = time.monotonic()
+        self._epochs = self._rows = self._late = self._dead = 0
+        self._last: int | None = None
+        self._waiting_for = ""
+
+    def add(self, done: Progress) -> None:
+        self._epochs += 1
+        self._rows += done.rows
+        self._late += done.late
+        self._dead += done.dead
+        self._last = done.epoch
+        self._waiting_for = ""
+        _LOGGER.info("app '%s': epoch %d, %d rows in %.2f s", self._app, done.epoch, done.rows, done.seconds)
+        if self._on_epoch is not None:
+            self._on_epoch(_summary_of(done))
+
+    def log_waiting(self, error: UnavailableError) -> None:
+        if error.message != self._waiting_for:  # once, however often it is tried again
+            self._waiting_for = error.message
+            _LOGGER.warning("waiting: %s", error.message)
+
+    def log_cut_short(self) -> None:
+        _LOGGER.warning("app '%s': Spark was ended too; the next start runs the last epoch again", self._app)
+
+    def summary(self) -> RunSummary:
+        return RunSummary(
+            app=self._app,
+            epochs=self._epochs,
+            last_epoch=self._last,
+            rows=self._rows,
+            late=self._late,
+            dead=self._dead,
+            seconds=time.monotonic() - self._began,
+        )
+
+
+def _summary_of(done: Progress) -> EpochSummary:
+    return EpochSummary(
+        epoch=done.epoch,
+        rows=done.rows,
+        lag=done.lag,
+        late=done.late,
+        dead=done.dead,
+        watermark=None if done.watermark is None else utc_datetime(done.watermark),
+        building=done.building,
+        seconds=done.seconds,
+    )
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _stop_on_signals(stop: threading.Event, app: str) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM set `stop`, where the program does nothing of its own on them.
+
+    The second Ctrl-C is a KeyboardInterrupt: an epoch that is broken off is run again at the next start.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs handlers of signals in the main thread, which is somebody else's
+        return
+
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        _print_line(f"app '{app}': stopping after the running epoch")
+
+    replaced = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    replaced = {number: handler for number, handler in replaced.items() if _is_default(handler)}
+    try:
+        for number in replaced:
+            signal.signal(number, request_stop)
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+
+
+def _is_default(handler: Any) -> bool:
+    """Whether a handler was installed by Python or by PySpark, whose own cancels the running job."""
+    if handler in (signal.SIG_DFL, signal.default_int_handler):
+        return True
+    return str(getattr(handler, "__module__", "")).startswith("pyspark.")
+
+
+# -- errors that nobody catches ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors go to the caller. One that nobody catches is shown as `penstock run` shows it, without a traceback."""
+    try:
+        yield
+    except (PenstockError, KeyboardInterrupt):
+        if sys.excepthook is sys.__excepthook__ and not os.environ.get("PENSTOCK_DEBUG"):
+            sys.excepthook = _show_plainly
+        raise
+
+
+def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        _print_line("stopped: the epoch that was running is run again at the next start")
+    elif isinstance(error, PenstockError):
+        _print_line(f"error: {error.message}")
+        if error.hint:
+            _print_line(f"hint: {error.hint}")
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _print_line(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
