@@ -344,7 +344,7 @@ def lookups_app(name: str) -> App:
         partitions=2,
         max_ahead="10000 days",
     )
-    priced = sales.join(prices.as_of("sold_at"), on="customer")
+    priced = sales.join(prices, on="customer", as_of="sold_at")
     app.view("totals", priced.group_by(part="customer % 1000").agg(sales="count(*)", revenue="sum(quantity * price)"))
     return app
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
+from penstock.flow.habits import SuggestsNames
 from penstock.flow.load import load_declarations, read_program
 from penstock.flow.location import Declaring, caller_location
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
@@ -22,6 +23,7 @@ from penstock.log import TopicSettings, check_topic
 from penstock.logs import apps_folder, named_log
 from penstock.schema.arrow import parse_schema, to_ddl
 from penstock.schema.ddl import type_ddl
+from penstock.schema.declared import AnySchema
 from penstock.suggest import closest
 from penstock.targets import check_target
 
@@ -36,7 +38,7 @@ _LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
 AnyRows = TypeVar("AnyRows", Stream, Table)
 
 
-class App:
+class App(SuggestsNames):
     """A program that keeps views in step with a log.
 
         app = App("shop")
@@ -80,7 +82,7 @@ class App:
         self,
         name: str,
         *,
-        schema: str | pa.Schema,
+        schema: AnySchema,
         key: str | Sequence[str] = (),
         time: str | None = None,
         lateness: str = _LATENESS,
@@ -119,7 +121,7 @@ class App:
         self,
         name: str,
         *,
-        schema: str | pa.Schema,
+        schema: AnySchema,
         key: str | Sequence[str],
         time: str | None = None,
         partitions: int = 1,
@@ -317,7 +319,7 @@ def _names(key: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked_schema(
-    name: str, schema: str | pa.Schema, key: str | Sequence[str], time: str | None, partitions: int
+    name: str, schema: AnySchema, key: str | Sequence[str], time: str | None, partitions: int
 ) -> pa.Schema:
     """The schema, after everything the log would refuse when the topic is created."""
     parsed = parse_schema(schema)

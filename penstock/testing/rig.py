@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock.derive.views import query
 from penstock.errors import DeclarationError
+from penstock.flow.habits import SuggestsNames
 from penstock.log import Log, Topic
 from penstock.suggest import closest
 from penstock.units import NO_TIME, parse_duration, utc_datetime
@@ -46,7 +47,7 @@ class Crash(Exception):  # noqa: N818 - it is not an error: the test asked for i
     """The instance died where the test asked for it. `rig.restart()` starts the next one."""
 
 
-class Rig:
+class Rig(SuggestsNames):
     """An app under test. Methods that change something may be called at any time, in any order.
 
     `start` is the initial time of the clock; event times may be anything. `spark` is the session to use. Without it,
