@@ -31,6 +31,7 @@ from penstock.flow.plan import (
     inputs,
     nodes,
 )
+from penstock.flow.warnings import plan_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def explain(plan: Plan) -> str:
         f"sink {sink.name} -> topic {sink.topic}  <- {numbers[sink.node]}    ({sink.location})" for sink in plan.sinks
     ]
     blocks.append("\n".join(ends) or "no views")
+    blocks += map(str, plan_warnings(plan))
     return "\n\n".join(blocks)
 
 
@@ -72,7 +74,16 @@ def document(plan: Plan) -> dict[str, object]:
             {"name": sink.name, "node": numbers[sink.node], "topic": sink.topic, "place": str(sink.location)}
             for sink in plan.sinks
         ],
+        "warnings": warnings_document(plan),
     }
+
+
+def warnings_document(plan: Plan) -> list[dict[str, str]]:
+    """What is probably not meant, as plain data."""
+    return [
+        {"place": str(warning.location), "message": warning.message, "hint": warning.hint}
+        for warning in plan_warnings(plan)
+    ]
 
 
 def kind_of_node(node: Node) -> str:
