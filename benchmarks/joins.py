@@ -344,7 +344,7 @@ def lookups_app(name: str) -> App:
         time=event_time("sold_at", max_ahead="10000 days"),
         partitions=2,
     )
-    priced = sales.join(prices.as_of("sold_at"), on="customer")
+    priced = sales.join(prices, on="customer", as_of="sold_at")
     app.view("totals", priced.group_by(part="customer % 1000").agg(sales="count(*)", revenue="sum(quantity * price)"))
     return app
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import DeclarationError
 from penstock.flow.event_time import check_clock_columns, timing_of
+from penstock.flow.habits import SuggestsNames
 from penstock.flow.keywords import refuse_unknown_keywords
 from penstock.flow.load import load_declarations, read_program
 from penstock.flow.location import Declaring, caller_location
@@ -23,6 +24,7 @@ from penstock.flow.table import Table
 from penstock.log import TopicSettings, check_topic
 from penstock.logs import apps_folder, named_log
 from penstock.schema.arrow import parse_schema, to_ddl
+from penstock.schema.declared import AnySchema
 from penstock.targets import check_target
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _SINK_HINTS = dict.fromkeys(("topic", "partitions"), 'to=ps.topic("...", partiti
 AnyRows = TypeVar("AnyRows", Stream, Table)
 
 
-class App:
+class App(SuggestsNames):
     """A program that keeps views in step with a log.
 
         app = App("shop")
@@ -84,7 +86,7 @@ class App:
         self,
         name: str,
         *,
-        schema: str | pa.Schema,
+        schema: AnySchema,
         key: str | Sequence[str] = (),
         time: str | Timing | None = None,
         lateness: str | None = None,
@@ -118,7 +120,7 @@ class App:
         self,
         name: str,
         *,
-        schema: str | pa.Schema,
+        schema: AnySchema,
         key: str | Sequence[str],
         time: str | None = None,
         partitions: int = 1,
@@ -350,7 +352,7 @@ def _names(key: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked_schema(
-    name: str, schema: str | pa.Schema, key: str | Sequence[str], time: str | None, partitions: int
+    name: str, schema: AnySchema, key: str | Sequence[str], time: str | None, partitions: int
 ) -> pa.Schema:
     """The schema, after everything the log would refuse when the topic is created."""
     parsed = parse_schema(schema)

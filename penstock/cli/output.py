@@ -9,10 +9,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.units import utc_datetime
+
+if TYPE_CHECKING:
+    from penstock.flow.plan import Plan
 
 # Wide enough that nothing is ever truncated when the output goes to a file or another program.
 _UNLIMITED_WIDTH = 10_000
@@ -27,6 +31,14 @@ def print_line(text: str = "") -> None:
 def print_stderr(text: str) -> None:
     """Print a line on stderr: progress, warnings and errors."""
     typer.echo(text, err=True)
+
+
+def print_warnings(plan: Plan) -> None:
+    """Print what a plan says that is probably not meant, on stderr."""
+    from penstock.flow.warnings import plan_warnings
+
+    for warning in plan_warnings(plan):
+        print_stderr(str(warning))
 
 
 def print_json(document: object) -> None:

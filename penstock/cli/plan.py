@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, AsJson, ChosenApp, LogOfApp
-from penstock.cli.output import count_text, print_json, print_line
+from penstock.cli.output import count_text, print_json, print_line, print_warnings
 
 if TYPE_CHECKING:
     from penstock.engine.resume.forecast import Forecast
@@ -20,12 +20,14 @@ def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log_path
     """
     from penstock.app import load_app
     from penstock.engine.resume.forecast import forecast as forecast_start
+    from penstock.flow.explain import warnings_document
 
     loaded = load_app(file, name=app)
     forecast = forecast_start(loaded.plan, log_path or loaded.log)
     if as_json:
-        print_json({"app": loaded.name, **_document(forecast)})
+        print_json({"app": loaded.name, **_document(forecast), "warnings": warnings_document(loaded.plan)})
     else:
+        print_warnings(loaded.plan)
         for line in _lines(loaded.name, forecast):
             print_line(line)
     if forecast.resume.refused is not None:

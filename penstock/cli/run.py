@@ -15,7 +15,7 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import AppFile, ChosenApp, LogOfApp
-from penstock.cli.output import count_text, instant_text, print_line, print_stderr
+from penstock.cli.output import count_text, instant_text, print_line, print_stderr, print_warnings
 
 if TYPE_CHECKING:
     from penstock.engine.epoch import Progress
@@ -51,6 +51,7 @@ def run(
     stop = threading.Event()
     _stop_on_signals(stop)
     printer = _ProgressPrinter(as_json=as_json)
+    print_warnings(loaded.plan)
     print_stderr(f"app '{loaded.name}': starting Spark")
     program = Program(loaded.plan, log_path or loaded.log, loaded.settings)
     options = RunOptions(once=once, rebuild=rebuild, master=spark)

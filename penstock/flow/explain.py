@@ -33,6 +33,7 @@ from penstock.flow.plan import (
     inputs,
     nodes,
 )
+from penstock.flow.warnings import plan_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def explain(plan: Plan) -> str:
         for sink in plan.all_sinks
     ]
     blocks.append("\n".join(ends) or "no views")
+    blocks += map(str, plan_warnings(plan))
     return "\n\n".join(blocks)
 
 
@@ -80,11 +82,20 @@ def document(plan: Plan) -> dict[str, object]:
             }
             for sink in plan.all_sinks
         ],
+        "warnings": warnings_document(plan),
     }
 
 
 def _destination_text(sink: AnySink) -> str:
     return f"topic {sink.topic}" if isinstance(sink, Sink) else sink.url
+
+
+def warnings_document(plan: Plan) -> list[dict[str, str]]:
+    """What is probably not meant, as plain data."""
+    return [
+        {"place": str(warning.location), "message": warning.message, "hint": warning.hint}
+        for warning in plan_warnings(plan)
+    ]
 
 
 def kind_of_node(node: Node) -> str:

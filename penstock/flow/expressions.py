@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DeclarationError
 from penstock.flow.functions import WITHOUT_PARENTHESES, closest_function, kind_of
+from penstock.flow.habits import check_text
 from penstock.flow.names import unquote
 from penstock.suggest import closest
 
@@ -115,10 +116,9 @@ def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
 
 def check_column(name: str, columns: Columns) -> str:
     """Check the name of a column and return it. Expressions are refused."""
-    if not isinstance(name, str):
-        raise DeclarationError(f"a column is given by its name; found {name!r}")
+    check_text(name, "a column is given by its name")
     if columns is not None and name not in columns:
-        hint = closest(name, list(columns))
+        hint = None if "(" in name or " " in name else closest(name, list(columns))
         if hint is None and unquote(name) is None:
             hint = f'an expression needs a name: name="{name}"'
         raise _missing_column(name, columns, hint)
@@ -128,9 +128,7 @@ def check_column(name: str, columns: Columns) -> str:
 def _read(text: str) -> Reading:
     from penstock.flow.reading import read
 
-    if not isinstance(text, str):
-        raise DeclarationError(f"an expression is a text of Spark SQL; found {text!r}")
-    return read(text.strip())
+    return read(check_text(text, "an expression is a text of Spark SQL").strip())
 
 
 def _read_and_check(text: str, columns: Columns) -> Reading:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.expressions import check_aggregate, check_column, check_expression
+from penstock.flow.habits import AnswersHabits, names_in, unnamed_refusal
 from penstock.flow.location import Declaring
 from penstock.flow.names import check_columns, quote
-from penstock.flow.plan import Aggregate, Named, Node, Ties, Windowing
+from penstock.flow.plan import Aggregate, Location, Named, Node, Ties, Windowing
 from penstock.flow.rows import top, with_columns
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(AnswersHabits):
     """Rows grouped by columns. `agg` says what to compute for each group."""
 
     node: Node
     keys: tuple[Named, ...]
     windowing: Windowing | None = None
 
-    def agg(self, /, **named: str) -> Table:
+    def agg(self, /, *unnamed: Never, **named: str) -> Table:
         """A table with a row for each group: `.agg(revenue="sum(amount)", orders="count(*)")`.
 
         Each is an expression with at least one aggregate, any that Spark has, also with `filter (where ...)` and
@@ -36,18 +37,8 @@ class Groups:
         With a window there is a row for each group and window. It also has `window_start`, `window_end` and `revision`,
         which is 0 and grows by one each time the row is corrected after it was final.
         """
-        from penstock.flow.table import Table
-
         with Declaring("agg") as location:
-            if not named:
-                raise DeclarationError('at least one aggregate is needed, such as orders="count(*)"; found none')
-            keys = [key.name for key in self.keys]
-            columns = self.node.shape.columns
-            aggregates = tuple(
-                Named(name, _check_named_aggregate(name, text, columns, keys)) for name, text in named.items()
-            )
-            shape = shapes.aggregated(self.keys, self.windowing, aggregates)
-            return Table(Aggregate(self.node, self.keys, self.windowing, aggregates, shape, location))
+            return aggregate(self, unnamed, named, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +56,8 @@ class RankedGroups(Groups):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowedRows:
-    """Rows in windows of their event time. `group_by` says how to group the rows of a window."""
+class WindowedRows(AnswersHabits):
+    """Rows in windows of their event time. `group_by` says how to group the rows of a window, `agg` takes them all."""
 
     node: Node
     windowing: Windowing
@@ -79,11 +70,30 @@ class WindowedRows:
         with Declaring("group_by"):
             return Groups(self.node, group_keys(self.node, columns, named), self.windowing)
 
+    def agg(self, /, *unnamed: Never, **named: str) -> Table:
+        """A table with a row for each window: `.window(tumbling("1 minute")).agg(orders="count(*)")`."""
+        with Declaring("agg") as location:
+            return aggregate(Groups(self.node, (), self.windowing), unnamed, named, location)
+
+
+def aggregate(groups: Groups, unnamed: Sequence[object], named: Mapping[str, str], location: Location) -> Table:
+    """A table with a row for each group; `unnamed` are arguments without a name, which are refused."""
+    from penstock.flow.table import Table
+
+    if unnamed:
+        raise unnamed_refusal(unnamed, "agg", 'orders="count(*)"')
+    if not named:
+        raise DeclarationError('at least one aggregate is needed, such as orders="count(*)"; found none')
+    keys, columns = [key.name for key in groups.keys], groups.node.shape.columns
+    aggregates = tuple(Named(name, _check_named_aggregate(name, text, columns, keys)) for name, text in named.items())
+    shape = shapes.aggregated(groups.keys, groups.windowing, aggregates)
+    return Table(Aggregate(groups.node, groups.keys, groups.windowing, aggregates, shape, location))
+
 
 def group_keys(node: Node, columns: Sequence[str], named: Mapping[str, str]) -> tuple[Named, ...]:
     """The checked arguments of `group_by`."""
     known = node.shape.columns
-    plain = [Named(name, quote(name)) for name in (check_column(column, known) for column in columns)]
+    plain = [Named(name, quote(name)) for name in (check_column(column, known) for column in names_in(columns))]
     instead = "group by columns of single rows; aggregates go to .agg(...)"
     computed = [Named(name, check_expression(text, known, instead=instead)) for name, text in named.items()]
     check_columns([key.name for key in (*plain, *computed)])

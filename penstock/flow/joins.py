@@ -1,4 +1,4 @@
-"""Checks the arguments of `join` and makes its node: one of three kinds, depending on whether and how time bounds it.
+"""Checks the arguments of `join` and makes its node. Joins in which events look up rows of a table are in `as_of.py`.
 
 A column that is joined on must have the same type on both sides. Types are compared here if both columns can be traced
 back to a schema; the engine compares the others when the app starts.
@@ -16,38 +16,29 @@ from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.columns import column_of, never_null
 from penstock.flow.expressions import check_column
+from penstock.flow.habits import HOW
 from penstock.flow.lateness import check_watermark, correction_period, lateness, with_late_bound
 from penstock.flow.names import quote, unquote
 from penstock.flow.plan import (
-    AsOfJoin,
-    Changelog,
     How,
     Join,
     JoinKey,
-    Latest,
     Location,
-    Map,
     Node,
-    Select,
     Shape,
     TimedJoin,
-    Where,
 )
 from penstock.flow.windows import DEFAULT_KEEP, microseconds
 from penstock.schema.arrow import WIDER_TYPES
 from penstock.schema.ddl import Field, type_ddl
+from penstock.suggest import closest
 from penstock.units import format_duration
 
 On = str | Sequence[str] | Mapping[str, str]
 """The columns to join on: one name, several, or pairs `{"left column": "right column"}`."""
 
-
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """A table in which the events of a stream look up rows: what `Table.as_of` and `Table.latest` return for `join`."""
-
-    node: Node
-    column: str | None
+FOREVER = "forever"
+"""What `within` says if events may be any time apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,77 +47,50 @@ class JoinArguments:
 
     on: On
     how: How
+    as_of: str | None
     within: str | None
     before: str | None
     keep: str | None
     nulls_match: bool
 
 
-def as_of(node: Node, column: object) -> AsOf:
-    """A table to look up the rows that were valid at the time in a column of the stream. Not every table knows that."""
-    if not isinstance(column, str) or not column:
+def is_bounded(arguments: JoinArguments) -> bool:
+    """Whether time bounds a join of two streams. One of both must be said, because the other one is costly or wrong."""
+    if arguments.within is None:
         raise DeclarationError(
-            f"the column of the stream with the moment is needed; found {column!r}",
-            hint="look up the newest rows with .latest()",
+            "it must be said how far apart in time the events of two streams may be; found no within",
+            hint="within='1 hour' gives a stream and keeps events for an hour; "
+            "within='forever' gives a table and keeps both streams forever",
         )
-    _check_history(node)
-    return replace(latest(node), column=column)
-
-
-def latest(node: Node) -> AsOf:
-    """A table to look up the newest rows."""
-    if node.shape.key is None:
-        raise DeclarationError(
-            "rows are looked up by the key of a table, and this one has none",
-            hint="keep the columns of the key in select, drop and map; join the table itself for all rows that match",
-        )
-    return AsOf(node, None)
+    return arguments.within != FOREVER
 
 
 def untimed_join(left: Node, right: Node, arguments: JoinArguments, location: Location) -> Join:
     """A join without time bounds."""
-    how = _check_how(arguments.how, get_args(How))
+    how = check_how(arguments.how, get_args(How))
     for name in ("before", "keep"):
         if (value := getattr(arguments, name)) is not None:
             raise DeclarationError(
-                f"{name} needs within: without it both sides are kept for ever; found {name}={value!r}",
+                f"{name} has no meaning if both sides are kept forever; found {name}={value!r}",
                 hint="say how far apart the events may be: within='1 hour'",
             )
-    on, shape = _keys_and_shape(left, right, arguments, how)
+    on, shape = keys_and_shape(left, right, arguments, how)
     return Join(left, right, on, how, arguments.nulls_match, shape, location)
 
 
 def timed_join(left: Node, right: Node, arguments: JoinArguments, location: Location) -> TimedJoin:
     """A join of two streams within time bounds."""
     assert arguments.within is not None
-    how = _check_how(arguments.how, get_args(How))
+    how = check_how(arguments.how, get_args(How))
     after = _duration(arguments.within, "within", "to look back, say before=... (within says how far to look ahead)")
     before = 0 if arguments.before is None else _duration(arguments.before, "before", "to look ahead, say within=...")
     for node, which in ((left, "left"), (right, "right")):
         check_watermark(node, "within needs", f"those on the {which}")
-    on, shape = _keys_and_shape(left, right, arguments, how)
-    keep = _keep_duration(arguments.keep, max(correction_period(left), correction_period(right)))
+    on, shape = keys_and_shape(left, right, arguments, how)
+    keep = keep_duration(arguments.keep, max(correction_period(left), correction_period(right)))
     timed = _shape_with_time(shape, left.shape, right.shape, on, how)
     join = TimedJoin(left, right, on, how, before, after, keep, arguments.nulls_match, timed, location)
     return replace(join, left=with_late_bound(left, lateness(join, 0)), right=with_late_bound(right, lateness(join, 1)))
-
-
-def as_of_join(left: Node, right: AsOf, arguments: JoinArguments, location: Location) -> AsOfJoin:
-    """A join of the events of a stream with the rows of a table that they look up by its key."""
-    how = _check_how(arguments.how, ("inner", "left"), " where rows are looked up")
-    for name in ("within", "before"):
-        if getattr(arguments, name) is not None:
-            raise DeclarationError(f"{name} bounds the time between two streams; this one is joined with a table")
-    if arguments.nulls_match:
-        raise DeclarationError("nulls_match has no meaning here: rows are looked up by the key of a table")
-    on, shape = _keys_and_shape(left, right.node, arguments, how)
-    _check_key(on, right.node)
-    keep = _as_of_keep(left, right, arguments.keep)
-    # The newest row is looked up once: the result of an event is never corrected.
-    retracts = right.column is not None
-    timed = replace(shape, time=left.shape.time, time_is_end=left.shape.time_is_end, retracts=retracts)
-    join = AsOfJoin(left, right.node, on, how, right.column, keep, timed, location)
-    return join if right.column is None else replace(join, left=with_late_bound(left, lateness(join)))
 
 
 def refuse_bounds(arguments: JoinArguments) -> None:
@@ -135,14 +99,14 @@ def refuse_bounds(arguments: JoinArguments) -> None:
         if (value := getattr(arguments, name)) is not None:
             raise DeclarationError(
                 f"{name} is for the events of two streams, and one side is a table; found {name}={value!r}",
-                hint="leave it out; or look up rows for events, table.as_of(...); or make a table a stream, .changes()",
+                hint="leave it out; or look up rows for events, as_of=...; or make a table a stream, .changes()",
             )
 
 
 # -- what is joined on ------------------------------------------------------------------------------------------------
 
 
-def _keys_and_shape(left: Node, right: Node, arguments: JoinArguments, how: How) -> tuple[tuple[JoinKey, ...], Shape]:
+def keys_and_shape(left: Node, right: Node, arguments: JoinArguments, how: How) -> tuple[tuple[JoinKey, ...], Shape]:
     """The columns that are joined on, and the shape of the result, without its time."""
     if not isinstance(arguments.nulls_match, bool):
         raise DeclarationError(f"nulls_match is True or False; found {arguments.nulls_match!r}")
@@ -264,7 +228,7 @@ def _duration(text: str, what: str, hint: str) -> int:
     return microseconds(text, what)
 
 
-def _keep_duration(given: str | None, corrected: int) -> int:
+def keep_duration(given: str | None, corrected: int) -> int:
     """How long partners are kept for corrections: at least as long as the joined rows can be corrected themselves."""
     if given is None:
         return max(microseconds(DEFAULT_KEEP, "keep"), corrected)
@@ -278,84 +242,14 @@ def _keep_duration(given: str | None, corrected: int) -> int:
     return keep
 
 
-def _as_of_keep(left: Node, right: AsOf, given: str | None) -> int:
-    if right.column is None:
-        if left.shape.retracts:
-            raise DeclarationError(
-                "these events can be taken back, and what latest() found for them then would be gone",
-                hint="look up what was valid at a time, .as_of(...), or join the table itself",
-            )
-        if given is not None:
-            raise DeclarationError(
-                f"with latest() nothing is kept for corrections; found keep={given!r}",
-                hint="as_of(...) looks up what was valid at a time, and is corrected",
-            )
-        return 0
-    check_watermark(left, "as_of needs")
-    _check_moment(left, right.node, right.column)
-    return _keep_duration(given, max(correction_period(left), correction_period(right.node)))
-
-
-def _check_moment(left: Node, right: Node, name: str) -> None:
-    """Refuse a column for `as_of` that is not a timestamp, or not of the same kind as the time of the table."""
-    try:
-        check_column(name, left.shape.columns)
-    except DeclarationError as error:
-        raise DeclarationError(f"as_of: {error.message}", hint=error.hint) from None
-    column, since = column_of(left, name), column_of(right, str(right.shape.time))
-    if column is None:
-        return
-    if not pa.types.is_timestamp(column.type):
-        raise DeclarationError(f"as_of: '{name}' must be a timestamp; found {type_ddl(column.type)}")
-    if since is not None and since.type != column.type:
-        raise DeclarationError(
-            f"as_of: '{name}' is {type_ddl(column.type)}, and '{since.name}' of the table is {type_ddl(since.type)}",
-            hint="declare both in the same way",
-        )
-
-
-# -- looking up -------------------------------------------------------------------------------------------------------
-
-
-def _check_key(on: Sequence[JoinKey], table: Node) -> None:
-    key = table.shape.key or ()
-    if {key.right for key in on} != {*key}:
-        raise DeclarationError(
-            f"rows are looked up by the whole key of the table, which is {', '.join(key) or 'empty'}; "
-            f"found {', '.join(key.right for key in on)}",
-            hint="join the table itself, without as_of or latest, for all rows that match",
-        )
-
-
-def _check_history(node: Node) -> None:
-    """Refuse tables without a history: their rows must say since when they are valid, and no step may lose versions."""
-    source = node
-    while isinstance(source, Where | Select):
-        source = source.input
-    if isinstance(source, Map):
-        raise DeclarationError(
-            "a table has no history behind a map, which may leave out rows without a trace",
-            hint="use where and select, or look up the newest rows: .latest()",
-        )
-    if not isinstance(source, Changelog | Latest):
-        raise DeclarationError(
-            "only tables of the log and what latest(...) gives have a history, also behind where and select",
-            hint="look up the newest rows, .latest(), or join the table itself",
-        )
-    if source.shape.time is None:
-        name = f"table '{source.name}'" if isinstance(source, Changelog) else "the stream it is made of"
-        raise DeclarationError(
-            f"it must be known since when a row holds, and {name} was declared without a time",
-            hint="name the column, time=..., or look up the newest rows: .latest()",
-        )
-    if node.shape.time is None:
-        raise DeclarationError(
-            f"it must be known since when a row holds, and '{source.shape.time}' did not come this far",
-            hint="keep the column as it is in select, with_columns and drop",
-        )
-
-
-def _check_how(how: How, known: Sequence[How], where: str = "") -> How:
+def check_how(how: How, known: Sequence[How], where: str = "") -> How:
     if how not in known:
-        raise DeclarationError(f"how is one of {', '.join(map(repr, known))}{where}; found {how!r}")
+        raise DeclarationError(
+            f"how is one of {', '.join(map(repr, known))}{where}; found {how!r}", hint=_how_hint(how)
+        )
     return how
+
+
+def _how_hint(how: object) -> str | None:
+    meant = HOW.get(str(how).lower())
+    return closest(str(how), get_args(How)) if meant is None else f"did you mean {meant!r}?"

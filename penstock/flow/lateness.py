@@ -56,8 +56,8 @@ def check_watermark(node: Node, who_needs: str, which: str = "these") -> None:
     sources = list(_sources(node))
     if any(isinstance(step, Join) for step in timed_upstream(node)):
         raise DeclarationError(
-            f"{who_needs} events with a time, and {which} come from a join without one, whose rows can change for ever",
-            hint="bound that join: within='1 hour' for two streams, .as_of(...) for a stream and a table",
+            f"{who_needs} events with a time, and {which} come from a join without one, whose rows can change forever",
+            hint="bound that join: within='1 hour' for two streams, as_of=... for a stream and a table",
         )
     for source in sources:
         if isinstance(source, Changelog):

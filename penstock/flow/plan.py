@@ -163,7 +163,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the log as a stream of its rows."""
+    """A topic of the log as a stream of its rows.
+
+    `earlier_schemas` are those that earlier versions of the program declared, oldest first. They are not part of what
+    the node does: steps that use the same columns of an earlier schema keep the fingerprint that they had with it.
+    """
 
     name: str
     schema: str
@@ -172,6 +176,7 @@ class Topic:
     timing: Timing | None
     shape: Shape
     location: Location = field(compare=False)
+    earlier_schemas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def _nodes_in_order(plan: Plan) -> list[Node]:
     return list(done.values())
 
 
-def _rebuild(plan: Plan, rebuild_node: Callable[[Node, tuple[Node, ...]], Node]) -> Plan:
+def rebuild(plan: Plan, rebuild_node: Callable[[Node, tuple[Node, ...]], Node]) -> Plan:
     """The plan with each node rebuilt once, over its rebuilt inputs; the plan itself if no node changes."""
     new: dict[int, Node] = {}
     for node in _nodes_in_order(plan):
@@ -85,12 +85,12 @@ def _merge_equal_nodes(plan: Plan) -> Plan:
 
     def first_equal(node: Node, new_inputs: tuple[Node, ...]) -> Node:
         own = (getattr(node, field.name) for field in fields(node) if field.compare and field.hash is not False)
-        return known.setdefault((type(node), *own, *map(id, new_inputs)), _with_inputs(node, new_inputs))
+        return known.setdefault((type(node), *own, *map(id, new_inputs)), with_inputs(node, new_inputs))
 
-    return _rebuild(plan, first_equal)
+    return rebuild(plan, first_equal)
 
 
-def _with_inputs(node: Node, new_inputs: Sequence[Node]) -> Node:
+def with_inputs(node: Node, new_inputs: Sequence[Node]) -> Node:
     """A node over other inputs; itself if they are the same."""
     if isinstance(node, Topic | Changelog) or _has_inputs(node, new_inputs):
         return node
@@ -120,7 +120,7 @@ def _push_conditions(plan: Plan) -> Plan:
     moves = _ConditionMoves(plan)
     for node in reversed(_nodes_in_order(plan)):
         moves.pass_on(node)
-    return _merge_equal_nodes(_rebuild(plan, moves.rebuild_node))
+    return _merge_equal_nodes(rebuild(plan, moves.rebuild_node))
 
 
 class _ConditionMoves:
@@ -169,15 +169,15 @@ class _ConditionMoves:
         if isinstance(node, Where):
             stay = self._conditions_left(node, 0)
             if len(stay) == len(self.placed[id(node), 0]):
-                return _with_inputs(node, new_inputs)
+                return with_inputs(node, new_inputs)
             return _with_conditions(new_inputs[0], stay, node.location)
         if isinstance(node, AnyJoin):
             sides = [
                 _with_conditions(input_, self._conditions_left(node, side), node.location)
                 for side, input_ in enumerate(new_inputs)
             ]
-            return _with_inputs(node, sides)
-        return _with_inputs(node, new_inputs)
+            return with_inputs(node, sides)
+        return with_inputs(node, new_inputs)
 
     def _conditions_left(self, node: Node, side: int) -> list[_Condition]:
         """The conditions above an input that no join further down has taken."""
@@ -240,7 +240,7 @@ def _pushable_columns(node: AnyJoin) -> tuple[frozenset[str] | None, frozenset[s
 
 
 def _prune_columns(plan: Plan) -> Plan:
-    return _merge_equal_nodes(_rebuild(plan, _ColumnPruning(plan).rebuild_node))
+    return _merge_equal_nodes(rebuild(plan, _ColumnPruning(plan).rebuild_node))
 
 
 class _ColumnPruning:
@@ -263,7 +263,7 @@ class _ColumnPruning:
             case Join() | TimedJoin() | AsOfJoin():
                 return self._prune_join(node, new_inputs)
             case _:
-                return _with_inputs(node, new_inputs)
+                return with_inputs(node, new_inputs)
 
     def _prune_join(self, node: AnyJoin, new_inputs: tuple[Node, ...]) -> Node:
         needed = _needed_of_inputs(node, self.needed[id(node)])
@@ -281,7 +281,7 @@ class _ColumnPruning:
         kept = tuple(column for column in node.columns if is_needed(column.name, needed))
         prune = id(node) in self.sides or not _is_computable(node, new_input)
         if node.rest or not prune or len(kept) == len(node.columns):
-            return _with_inputs(node, (new_input,))
+            return with_inputs(node, (new_input,))
         return Select(new_input, kept, shapes.selected(new_input.shape, kept), node.location)
 
 

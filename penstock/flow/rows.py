@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.code import code_fingerprint
 from penstock.flow.expressions import check_column, check_expression
+from penstock.flow.habits import AnswersHabits, names_in, refuse_mappings, unnamed_refusal
 from penstock.flow.location import Declaring
 from penstock.flow.names import check_columns, check_free, quote
 from penstock.flow.plan import Location, Map, Named, Node, Select, Shape, Ties, Top, Union, Where
 from penstock.flow.top import read_orders
 from penstock.schema.arrow import parse_schema, to_ddl
+from penstock.schema.declared import AnySchema
+
+if TYPE_CHECKING:
+    from penstock.flow.table import Table
 
 AGGREGATE_FIRST = "aggregate with group_by(...).agg(...) first, and use the result"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Rows:
+class Rows(AnswersHabits):
     """A stream or a table: a node of the plan, from which verbs make others. Nothing is computed here."""
 
     node: Node
@@ -45,6 +50,8 @@ class Rows:
             text = check_expression(condition, shape.columns, instead=AGGREGATE_FIRST)
             return type(self)(Where(self.node, text, shape, location))
 
+    filter = where
+
     def select(self, /, *columns: str, **named: str) -> Self:
         """Only these columns: names of columns, then new ones as `name="expression"`.
 
@@ -53,18 +60,20 @@ class Rows:
         """
         with Declaring("select") as location:
             known = self.node.shape.columns
-            kept = [Named(name, quote(name)) for name in (check_column(column, known) for column in columns)]
+            kept = [Named(name, quote(name)) for name in (check_column(column, known) for column in names_in(columns))]
             chosen = (*kept, *_check_named_expressions(named, known))
             if not chosen:
                 raise DeclarationError("at least one column is needed; found none")
             return self._select_columns(chosen, location)
 
-    def with_columns(self, /, **named: str) -> Self:
+    def with_columns(self, /, *unnamed: Never, **named: str) -> Self:
         """All columns and these new ones: `.with_columns(total="price * quantity")`.
 
         A column that exists is replaced and keeps its position. The expressions use the columns as they were before.
         """
         with Declaring("with_columns") as location:
+            if unnamed:
+                raise unnamed_refusal(unnamed, "with_columns", 'total="price * quantity"')
             if not named:
                 raise DeclarationError("at least one column is needed; found none")
             return type(self)(
@@ -75,7 +84,7 @@ class Rows:
         """All columns except these: `.drop("note")`."""
         with Declaring("drop") as location:
             known = self.node.shape.columns
-            dropped = tuple(check_column(name, known) for name in names)
+            dropped = tuple(check_column(name, known) for name in names_in(names))
             if not dropped:
                 raise DeclarationError("at least one column is needed; found none")
             if known is None:
@@ -85,10 +94,11 @@ class Rows:
                 raise DeclarationError("no column would be left")
             return self._select_columns(left, location)
 
-    def rename(self, /, **names: str) -> Self:
+    def rename(self, /, *mappings: Never, **names: str) -> Self:
         """All columns, some with another name, written as `new="old"`: `.rename(customer="customer_id")`."""
         with Declaring("rename") as location:
             known = self.node.shape.columns
+            refuse_mappings((*mappings, *names.values()))
             new_names = {check_column(old, known): new for new, old in names.items()}
             if not names or len(new_names) < len(names):
                 raise DeclarationError("each column gets one new name; found " + (str(names) if names else "none"))
@@ -111,7 +121,7 @@ class Rows:
             nodes = (self.node, *(rows.node for rows in others))
             return type(self)(Union(nodes, shapes.united([node.shape for node in nodes]), location))
 
-    def map(self, function: Callable[[Any], Any], schema: str | None = None) -> Self:
+    def map(self, function: Callable[[Any], Any], schema: AnySchema | None = None) -> Self:
         """Any function from a Spark DataFrame to a DataFrame, given one batch of rows at a time.
 
         It must be stateless: what it makes of a row may depend only on that row, because rows come in batches of any
@@ -127,6 +137,16 @@ class Rows:
             return type(self)(
                 Map(self.node, function, code_fingerprint(function), text, self._shape_after_map(shape), location)
             )
+
+    def agg(self, /, *unnamed: Never, **named: str) -> Table:
+        """A table with a single row, of aggregates over all rows: `.agg(revenue="sum(amount)", orders="count(*)")`.
+
+        It means the same as `.group_by().agg(...)`.
+        """
+        from penstock.flow.groups import Groups, aggregate
+
+        with Declaring("agg") as location:
+            return aggregate(Groups(self.node, ()), unnamed, named, location)
 
     def _shape_after_map(self, shape: Shape) -> Shape:
         """What remains of the shape after a map; a table keeps its key if the columns of the key still exist."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from penstock.errors import DeclarationError
 from penstock.flow import joins
+from penstock.flow.as_of import as_of_join
 from penstock.flow.expressions import check_column
 from penstock.flow.groups import RankedGroups, WindowedRows, group_keys
-from penstock.flow.joins import AsOf, JoinArguments, On
+from penstock.flow.habits import names_in
+from penstock.flow.joins import JoinArguments, On
 from penstock.flow.lateness import apply_window, burst_lateness, with_late_bound
 from penstock.flow.location import Declaring
 from penstock.flow.names import check_columns
@@ -35,7 +37,7 @@ class Stream(Rows):
         """
         with Declaring("distinct") as location:
             shape = self.node.shape
-            chosen = tuple(check_column(name, shape.columns) for name in columns) or shape.columns
+            chosen = tuple(check_column(name, shape.columns) for name in names_in(columns)) or shape.columns
             if chosen is None:
                 raise DeclarationError(
                     "the columns are not known behind a map without a schema", hint="name them, or give map a schema"
@@ -83,35 +85,46 @@ class Stream(Rows):
         from penstock.flow.table import Table
 
         with Declaring("latest") as location:
-            columns = tuple(check_column(name, self.node.shape.columns) for name in key)
+            columns = tuple(check_column(name, self.node.shape.columns) for name in names_in(key))
             if not columns:
                 raise DeclarationError('the columns of the key are needed, such as latest("customer_id"); found none')
             check_columns(columns)
             return Table(Latest(self.node, columns, replace(self.node.shape, key=columns, retracts=True), location))
 
     @overload
-    def join(self, other: AsOf, *, on: On = (), how: How = "inner", keep: str | None = None) -> Stream: ...
+    def join(self, other: Table, on: On = (), how: How = "inner", *, as_of: str, keep: str | None = None) -> Stream: ...
+    @overload
+    def join(  # type: ignore[overload-overlap]
+        self,
+        other: Stream,
+        on: On = (),
+        how: How = "inner",
+        *,
+        within: Literal["forever"],
+        nulls_match: bool = False,
+    ) -> Table: ...
     @overload
     def join(
         self,
         other: Stream,
+        on: On = (),
+        how: How = "inner",
         *,
         within: str,
         before: str | None = None,
-        on: On = (),
-        how: How = "inner",
         keep: str | None = None,
         nulls_match: bool = False,
     ) -> Stream: ...
     @overload
-    def join(self, other: Stream | Table, *, on: On = (), how: How = "inner", nulls_match: bool = False) -> Table: ...
+    def join(self, other: Table, on: On = (), how: How = "inner", *, nulls_match: bool = False) -> Table: ...
 
     def join(
         self,
-        other: Stream | Table | AsOf,
-        *,
+        other: Stream | Table,
         on: On = (),
         how: How = "inner",
+        *,
+        as_of: str | None = None,
         within: str | None = None,
         before: str | None = None,
         keep: str | None = None,
@@ -122,12 +135,13 @@ class Stream(Rows):
         - `searches.join(clicks, on="search_id", within="1 hour", how="left")`: two streams whose events are near in
           time. The right event happens at most `within` after the left one, and at most `before` before it (by default
           not before it). The result is a stream. An event without a partner is given when no partner can come in time
-          any more; a late partner corrects that for as long as `keep` says (1 hour by default).
-        - `orders.join(customers.as_of("placed_at"), on={"customer_id": "id"})`: each event with the row of a table that
-          was valid at its time, or, with `customers.latest()`, with the row that is known when the event comes. The
-          result is a stream: later changes of the table do not affect it. `how` is inner or left. With `as_of`, changes
-          that become known late correct the result for as long as `keep` says.
-        - `orders.join(customers, on={"customer_id": "id"})`: without a time. The result is a table, in which a row
+          any more; a late partner corrects that for as long as `keep` says (1 hour by default). With
+          `within="forever"` the result is a table of all pairs, and both streams are kept forever.
+        - `orders.join(customers, on={"customer_id": "id"}, as_of="placed_at")`: each event with the row of a table that
+          was valid at its time, or, with `as_of="now"`, with the row that is known when the event comes. The result is
+          a stream: later changes of the table do not affect it. `how` is inner or left. Changes that become known late
+          correct what was looked up as of a time, for as long as `keep` says.
+        - `orders.join(customers, on={"customer_id": "id"})`: the table as it is. The result is a table, in which a row
           changes whenever either side does. Both sides are kept forever.
 
         `on` is a column or a list of columns that both sides have, or pairs of columns:
@@ -138,14 +152,19 @@ class Stream(Rows):
         from penstock.flow.table import Table
 
         with Declaring("join") as location:
-            arguments = JoinArguments(on, how, within, before, keep, nulls_match)
-            if isinstance(other, AsOf):
-                return Stream(joins.as_of_join(self.node, other, arguments, location))
+            arguments = JoinArguments(on, how, as_of, within, before, keep, nulls_match)
             right = check_rows(other)
-            if within is not None and isinstance(right, Stream):
-                return Stream(joins.timed_join(self.node, right.node, arguments, location))
+            if as_of is not None:
+                if isinstance(right, Stream):
+                    raise DeclarationError(
+                        f"as_of looks up rows of a table, and the right side is a stream; found as_of={as_of!r}",
+                        hint="make it a table, .latest(...), or bound the time between both: within='1 hour'",
+                    )
+                return Stream(as_of_join(self.node, right.node, arguments, location))
             if not isinstance(right, Stream):
                 joins.refuse_bounds(arguments)
+            elif joins.is_bounded(arguments):
+                return Stream(joins.timed_join(self.node, right.node, arguments, location))
             return Table(joins.untimed_join(self.node, right.node, arguments, location))
 
     def top(self, n: int, *, by: str, per: Sequence[str] = (), ties: Ties = "break") -> Table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import DeclarationError
 from penstock.flow import joins, shapes
 from penstock.flow.groups import RankedGroups, WindowedRows, group_keys
-from penstock.flow.joins import AsOf, JoinArguments, On
+from penstock.flow.joins import JoinArguments, On
 from penstock.flow.lateness import apply_window
 from penstock.flow.location import Declaring
 from penstock.flow.plan import Changes, Emit, How, Late, Ties, Window
@@ -48,10 +48,11 @@ class Table(Rows):
 
     def join(
         self,
-        other: Stream | Table | AsOf,
-        *,
+        other: Stream | Table,
         on: On = (),
         how: How = "inner",
+        *,
+        as_of: str | None = None,
         within: str | None = None,
         before: str | None = None,
         keep: str | None = None,
@@ -60,36 +61,18 @@ class Table(Rows):
         """Join rows with those of another table or stream that agree in some columns.
 
         `posts.join(follows, on={"author": "followed"})` has a row for each pair, and follows every change on both
-        sides, which are kept forever. `on`, `how` and `nulls_match` are those of `Stream.join`; `within`, `before` and
-        `keep` are only for two streams.
+        sides, which are kept forever. `on`, `how` and `nulls_match` are those of `Stream.join`; `as_of`, `within`,
+        `before` and `keep` are for the events of streams.
         """
         with Declaring("join") as location:
-            arguments = JoinArguments(on, how, within, before, keep, nulls_match)
-            if isinstance(other, AsOf):
+            arguments = JoinArguments(on, how, as_of, within, before, keep, nulls_match)
+            if as_of is not None:
                 raise DeclarationError(
-                    "rows are looked up for the events of a stream, and this is a table",
-                    hint="join the other table itself, without as_of or latest: the result follows both",
+                    f"as_of looks up rows for the events of a stream, and this is a table; found as_of={as_of!r}",
+                    hint="leave it out: the result is a table that follows both sides",
                 )
             joins.refuse_bounds(arguments)
             return Table(joins.untimed_join(self.node, check_rows(other).node, arguments, location))
-
-    def as_of(self, column: str) -> AsOf:
-        """This table as it was at the time of an event, to be joined with a stream that has this column.
-
-        `orders.join(customers.as_of("placed_at"), on={"customer_id": "id"})` gives each order with the row of its
-        customer that was valid then. The table says since when a row is valid: `app.table(..., time=...)`.
-        """
-        with Declaring("as_of"):
-            return joins.as_of(self.node, column)
-
-    def latest(self) -> AsOf:
-        """This table as it is known when an event comes, to be joined with a stream.
-
-        `orders.join(customers.latest(), on={"customer_id": "id"})` needs no times in the table and stores no events,
-        but which row an event finds depends on what came before it: `as_of` gives the same answer in any order.
-        """
-        with Declaring("latest"):
-            return joins.latest(self.node)
 
     def changes(self) -> Stream:
         """A stream of what happens to the rows: its columns, and `change`, which is 'added' or 'removed'.

@@ -66,7 +66,8 @@ def check_windowing(window: Window, emit: Emit, late: Late, keep: str | None) ->
     if not isinstance(window, Tumbling | Hopping | Sliding | Session):
         raise DeclarationError(
             f"a window is needed; found {window!r}",
-            hint="write .window(tumbling('1 minute')), or hopping, sliding, session",
+            hint=f"write .window(tumbling({window if isinstance(window, str) else '1 minute'!r})), "
+            "or hopping, sliding, session",
         )
     if emit not in ("final", "changes"):
         raise DeclarationError(f"emit is 'final' or 'changes'; found {emit!r}")

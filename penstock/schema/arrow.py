@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import DeclarationError
 from penstock.schema.ddl import COMMENT, Field, comment_of, parse_ddl, to_ddl, type_ddl
+from penstock.schema.declared import AnySchema, as_ddl
 
 __all__ = ["RESERVED_PREFIX", "WIDER_TYPES", "conform", "evolve", "parse_schema", "to_ddl"]
 
@@ -64,8 +65,10 @@ _REFUSALS: tuple[tuple[_Test, str], ...] = (
 )
 
 
-def parse_schema(text_or_arrow: str | pa.Schema) -> pa.Schema:
+def parse_schema(schema: AnySchema) -> pa.Schema:
     """Return the normal form of a declared schema, given as Spark DDL text (see `parse_ddl`) or as an Arrow schema.
+
+    A mapping or a list of names and types, and a schema of Spark, are taken as the DDL text that they mean.
 
     An Arrow schema may be of any flavour whose values Spark can hold: dictionaries become their values; large, view and
     fixed-size strings, binaries and lists become the plain ones; date64 becomes date32; half floats become floats. All
@@ -76,7 +79,8 @@ def parse_schema(text_or_arrow: str | pa.Schema) -> pa.Schema:
     Raises DeclarationError for a type that Spark lacks, for names that are equal but for their case, and for names that
     start with `_penstock`.
     """
-    declared = parse_ddl(text_or_arrow) if isinstance(text_or_arrow, str) else text_or_arrow
+    given = as_ddl(schema)
+    declared = parse_ddl(given) if isinstance(given, str) else given
     for name in declared.names:
         if name.lower().startswith(RESERVED_PREFIX):
             raise DeclarationError(
@@ -86,7 +90,7 @@ def parse_schema(text_or_arrow: str | pa.Schema) -> pa.Schema:
     if not declared.names:
         raise DeclarationError("schema: a topic needs at least one column; none was found")
     fields = _normal_fields(declared, "")
-    return pa.schema(field.with_nullable(given.nullable) for field, given in zip(fields, declared, strict=True))
+    return pa.schema(field.with_nullable(column.nullable) for field, column in zip(fields, declared, strict=True))
 
 
 def evolve(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.Schema:

@@ -61,11 +61,12 @@ class Relation:
 
 @dataclass(frozen=True)
 class JoinClause:
-    """`span` begins with the words of the join."""
+    """`span` begins with the words of the join. `within` is a length of time, or "forever"."""
 
     span: Span
     how: How
     right: Relation
+    within: str | None = None
     on: Span | None = None
     using: tuple[Span, ...] = ()
 

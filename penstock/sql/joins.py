@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import DeclarationError
+from penstock.flow.as_of import NOW
 from penstock.flow.columns import column_of
-from penstock.flow.joins import AsOf
+from penstock.flow.joins import FOREVER
 from penstock.flow.plan import How
 from penstock.flow.stream import Stream
 from penstock.flow.table import Table
 from penstock.schema.ddl import type_ddl
-from penstock.sql.clauses import JoinClause
+from penstock.sql.clauses import AsOfClause, JoinClause
 from penstock.sql.conditions import (
     EventTimes,
     TimeBounds,
@@ -80,12 +81,12 @@ def apply_join(joined: JoinedRows, clause: JoinClause, right: Rows, keep: str | 
         names = _names_after_join(left_side, right_side, clause)  # 3
         new_names = {new: old for old, new in names.items() if new != old}
         renamed = right_side.rows.rename(**new_names) if new_names else right_side.rows
-        partner = _as_of(renamed, joined.scope, clause)
         arguments = _join_arguments(left_side, right_side, names, conditions, clause)
-        timed = (isinstance(partner, AsOf) and partner.column is not None) or "within" in arguments
+        arguments |= _time_arguments(joined, right, conditions, clause)
+        timed = arguments.get("as_of", NOW) != NOW or arguments.get("within", FOREVER) != FOREVER
         if keep is not None and timed:
             arguments["keep"] = keep
-        rows = left_side.rows.join(partner, **arguments)  # 4
+        rows = left_side.rows.join(renamed, **arguments)  # 4
     table = FromTable(alias, None if right.columns is None else {name: names.get(name, name) for name in right.columns})
     scope = _scope_after_join(joined.scope, table, clause, left_side)
     if conditions.both:  # 5
@@ -297,25 +298,21 @@ def _is_one_column(left: str, right: str, clause: JoinClause) -> bool:
 # -- 4 ----------------------------------------------------------------------------------------------------------------
 
 
-def _as_of(rows: Rows, left: Scope, clause: JoinClause) -> Rows | AsOf:
-    """The rows to join with: those of a table as of a moment, if the clause says so."""
-    as_of = clause.right.as_of
-    if as_of is None:
-        return rows
-    if not isinstance(rows, Table):
+def _as_of(as_of: AsOfClause, right: Rows, left: Scope, clause: JoinClause) -> str:
+    if not isinstance(right, Table):
         raise clause.right.span.refusal(
             "join",
             "FOR SYSTEM_TIME AS OF looks up rows of a table, and this is a stream",
             "make it a table: FROM latest(stream, key)",
         )
     if as_of.column is None:
-        return rows.latest()
+        return NOW
     column = left.resolve_column(as_of.column, "for system_time as of")
     if column is None:
         raise as_of.column.refusal(
             "for system_time as of", f"a column of the stream is needed; found '{as_of.column}'", None
         )
-    return rows.as_of(column)
+    return "`now`" if column == NOW else column
 
 
 def _join_arguments(
@@ -329,10 +326,40 @@ def _join_arguments(
     arguments: dict[str, Any] = {"on": pairs, "how": clause.how}
     if conditions.signs[0] == "<=>":
         arguments["nulls_match"] = True
-    if conditions.bounds is not None:
-        within, before = within_and_before(conditions.bounds, clause.on or clause.span)
-        arguments |= {"within": within, "before": before}
     return arguments
+
+
+def _time_arguments(left: JoinedRows, right: Rows, conditions: _JoinConditions, clause: JoinClause) -> dict[str, str]:
+    """What the join says about time: which version of a row events look up, or how far apart two events may be."""
+    if clause.right.as_of is not None:
+        return {"as_of": _as_of(clause.right.as_of, right, left.scope, clause)}
+    if conditions.bounds is not None:
+        if clause.within is not None:
+            raise clause.span.refusal("join", "a bound in time is said with WITHIN or in ON; found both")
+        within, before = within_and_before(conditions.bounds, clause.on or clause.span)
+        return {"within": within, "before": before}
+    if clause.within is not None:
+        return {"within": clause.within}
+    if isinstance(left.rows, Stream) and isinstance(right, Stream):
+        raise _unbounded_refusal(left, right, clause)
+    return {}
+
+
+def _unbounded_refusal(left: JoinedRows, right: Stream, clause: JoinClause) -> DeclarationError:
+    name = clause.right.name or "b"
+    left_time, right_time = left.rows.node.shape.time, right.node.shape.time
+    bound = "WITHIN '1 hour'"
+    if left_time is not None and right_time is not None:
+        shown = left.scope.display_name(left_time)
+        first = left.scope.tables[0].alias
+        earlier = shown if "." in shown or first is None else f"{first}.{shown}"
+        bound = f"{name}.{right_time} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR in ON"
+    return clause.span.refusal(
+        "join",
+        "it must be said how far apart in time the events of two streams may be; found no bound on both ends",
+        f"{bound} gives a stream and keeps events for an hour; "
+        f"JOIN {name} WITHIN FOREVER gives a table and keeps both streams forever",
+    )
 
 
 # -- names after the join ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.errors import DeclarationError
+from penstock.flow.joins import FOREVER
 from penstock.flow.plan import How
 from penstock.flow.reading import read
 from penstock.sql.clauses import AsOfClause, JoinClause, Query, Relation, Select, SelectItem, Setting
@@ -225,14 +226,22 @@ def _parse_join(reader: TokenReader) -> JoinClause | None:
     if how is None:
         return None
     right = _parse_relation(reader)
+    within = _parse_within(reader)
     if reader.accept("using"):
         using = tuple(split_at_commas(reader.in_parentheses()))
         if not all(len(column) == 1 and is_name(column.tokens[0]) for column in using):
             raise start.refusal("join", "USING has names of columns that both sides have", _ON_HINT)
-        return JoinClause(start, how, right, using=using)
+        return JoinClause(start, how, right, within, using=using)
     if not reader.accept("on"):
         raise start.refusal("join", "a join needs ON or USING; found none", _ON_HINT)
-    return JoinClause(start, how, right, on=reader.expression(ends_condition))
+    return JoinClause(start, how, right, within, on=reader.expression(ends_condition))
+
+
+def _parse_within(reader: TokenReader) -> str | None:
+    """WITHIN FOREVER, or WITHIN and a length of time, of two streams that are joined."""
+    if not reader.accept("within"):
+        return None
+    return FOREVER if reader.accept(FOREVER) else reader.duration()
 
 
 def _refuse_unsupported_joins(reader: TokenReader) -> None:

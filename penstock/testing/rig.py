@@ -15,13 +15,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from penstock.contracts import Rows
 from penstock.derive.views import query
 from penstock.errors import DeclarationError
+from penstock.flow.habits import SuggestsNames
+from penstock.flow.plan import Source, nodes
 from penstock.log import Log, Topic
 from penstock.suggest import closest
 from penstock.units import NO_TIME, parse_duration, utc_datetime
@@ -46,7 +49,7 @@ class Crash(Exception):  # noqa: N818 - it is not an error: the test asked for i
     """The instance died where the test asked for it. `rig.restart()` starts the next one."""
 
 
-class Rig:
+class Rig(SuggestsNames):
     """An app under test. Methods that change something may be called at any time, in any order.
 
     `start` is the initial time of the clock; event times may be anything. `spark` is the session to use. Without it,
@@ -82,15 +85,16 @@ class Rig:
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def append(
-        self, topic: str, rows: Sequence[Mapping[str, Any]], *, producer: str | None = None, deleted: bool = False
+        self, topic: str, rows: Rows | Mapping[str, Any], *, producer: str | None = None, deleted: bool = False
     ) -> None:
         """Append events now, under a producer's name or without one. With `deleted`, the rows delete their keys."""
         log_topic = self.log.topic(topic)
-        marks = [True] * len(rows) if deleted else None
+        several: Rows = [rows] if isinstance(rows, Mapping) else rows
+        marks = [True] * len(several) if deleted else None
         if producer is None:
-            log_topic.append(list(rows), deleted=marks)
+            log_topic.append(several, deleted=marks)
         else:
-            self.producer(producer).append(log_topic, list(rows), deleted=marks)
+            self.producer(producer).append(log_topic, several, deleted=marks)
 
     def producer(self, name: str) -> Producer:
         """A named producer, for appends and promises."""
@@ -115,9 +119,8 @@ class Rig:
 
     def step(self) -> Progress | None:
         """Run one epoch. None if there was nothing to do."""
-        assert self._instance is not None, "the app has crashed: call restart() first"
         try:
-            return self._instance.step()
+            return self._running_instance().step()
         except Crash:
             self._stop()
             raise
@@ -140,14 +143,18 @@ class Rig:
                 f"crash_at: an epoch has no step {step!r}; it has {', '.join(steps)}", hint=closest(str(step), steps)
             )
         self._crash_at = step
-        return self._restart_after_crash()
+        return self._restart_after_crash(step)
 
     @contextmanager
-    def _restart_after_crash(self) -> Iterator[None]:
-        with suppress(Crash):
+    def _restart_after_crash(self, step: Step) -> Iterator[None]:
+        try:
             yield
-            raise AssertionError(f"no epoch has come to the end of step '{self._crash_at}', so nothing has crashed")
-        self.restart()
+        except Crash:
+            self.restart()
+        else:
+            raise AssertionError(f"no epoch has come to the end of step '{step}', so nothing has crashed")
+        finally:
+            self._crash_at = None
 
     def restart(self, app: App | None = None) -> None:
         """Start a new instance of the same program or of a changed one. A running instance is closed first."""
@@ -179,18 +186,19 @@ class Rig:
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """All rows of a view, sorted. Empty before the first epoch."""
-        if not self._has_committed() and name in {view.name for view in self.app.plan.views}:
+        self._check_view(name)
+        if not self._has_committed():
             return []
         return sorted(self.query(f"SELECT * FROM {name}"), key=lambda row: [_sortable(value) for value in row.values()])
 
     def account(self, view: str) -> Account:
-        """What has become of the events read for a view so far."""
-        assert self._instance is not None
-        return self._instance.accounts()[view]
+        """What has become of the events read for a view or a sink so far."""
+        self._check_view(view, *(sink.name for sink in self.app.plan.all_sinks))
+        return self._running_instance().accounts()[view]
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        """All rows of a topic, such as `<app>.dead`. Empty if it does not exist."""
-        if topic not in self.log.topics():
+        """All rows of a topic, such as `<app>.dead`. Empty if the app has not written it yet."""
+        if topic not in self.log.topics() and topic in self._topics_to_write():
             return []
         return [row for batch in self.log.topic(topic).batches() for row in batch.rows_kept.to_pylist()]
 
@@ -206,6 +214,26 @@ class Rig:
             return None
         return utc_datetime(cut.time.watermark)
 
+    def _running_instance(self) -> Instance:
+        assert self._instance is not None, "the app has crashed: call restart() first"
+        return self._instance
+
+    def _check_view(self, name: str, *more: str) -> None:
+        known = [*(view.name for view in self.app.plan.views), *more]
+        if name not in known:
+            raise DeclarationError(
+                f"app '{self.app.name}' has no view '{name}'; it has {', '.join(known) or 'none'}",
+                hint=closest(name, known),
+            )
+
+    def _topics_read(self) -> set[str]:
+        return {node.name for node in nodes(self.app.plan) if isinstance(node, Source)}
+
+    def _topics_to_write(self) -> set[str]:
+        """The topics that exist once the app has something to write there."""
+        side_topics = {f"{name}.late" for name in self._topics_read()} | {f"{self.app.name}.dead"}
+        return side_topics | {sink.topic for sink in self.app.plan.sinks}
+
     def _has_committed(self) -> bool:
         from penstock.engine.ledger.ledger import Ledger
 
@@ -214,6 +242,12 @@ class Rig:
     def _cut_of(self, topic: str) -> SourceCut | None:
         from penstock.engine.ledger.ledger import Ledger
 
+        if topic not in self._topics_read():
+            known = sorted(self._topics_read())
+            raise DeclarationError(
+                f"app '{self.app.name}' does not read topic '{topic}'; it reads {', '.join(known) or 'none'}",
+                hint=closest(topic, known),
+            )
         last = Ledger(self.directory).last_commit()
         return None if last is None else last.live.cut.sources.get(topic)
 

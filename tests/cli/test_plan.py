@@ -103,6 +103,7 @@ def test_what_becomes_of_each_view_is_reported_and_nothing_is_done(
         "continues_backfill": False,
         "rows_to_read": 25,
         "refused": None,
+        "warnings": [],
     }
     lines = run("plan", str(declare(CHANGED, IDS, IDS.replace('"ids"', '"more"')))).stdout.splitlines()
     assert lines == [
@@ -143,3 +144,18 @@ def test_a_topic_that_differs_from_its_declaration_is_reported(
     shown = run("plan", str(declare(COUNTS)))
     assert shown.exit_code == 1
     assert "topic 'orders': its column 'id' in the log is id string; this app declares id bigint" in shown.stderr
+
+
+def test_groups_that_are_kept_forever_are_warned_of(
+    run: Callable[..., Result], declare: Callable[..., Path], folder: Path
+) -> None:
+    clicks = 'clicks = app.topic("clicks", schema="id long, at timestamp", time="at")\n'
+    minutes = """app.view("minutes", clicks.group_by(minute="date_trunc('minute', at)").agg(n="count(*)"))\n"""
+    program = str(declare(clicks, minutes))
+    said = run("plan", program)
+    assert said.exit_code == 0
+    assert "shop.py:7: it is grouped by date_trunc('minute', at) without a window" in said.stderr
+    assert 'ps.tumbling("1 minute")' in said.stderr
+    (warning,) = json.loads(run("plan", program, "--json").stdout)["warnings"]
+    assert "kept forever" in warning["message"]
+    assert "warning: " in run("explain", program).stdout

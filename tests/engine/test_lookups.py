@@ -38,8 +38,8 @@ def names(rig: Rig, view: str = "named") -> dict[int, str | None]:
 
 def test_an_event_finds_the_version_that_held_when_it_happened(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.as_of("placed"), on="customer", how="left"))
-    app.view("found", orders.join(customers.as_of("placed"), on="customer"))
+    app.view("named", orders.join(customers, on="customer", as_of="placed", how="left"))
+    app.view("found", orders.join(customers, on="customer", as_of="placed"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("Ann", 10), customer("Anna", 20)])
         rig.append("orders", [order(0, 9), order(1, 10), order(2, 19.999999), order(3, 20), order(4, 30, None)])
@@ -54,7 +54,7 @@ def test_an_event_finds_the_version_that_held_when_it_happened(spark: SparkSessi
 
 def test_a_row_is_gone_from_when_its_delete_was_stored(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.as_of("placed"), on="customer", how="left"))
+    app.view("named", orders.join(customers, on="customer", as_of="placed", how="left"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("Ann", -60)])
         rig.advance("1 minute")
@@ -70,7 +70,7 @@ def test_a_row_is_gone_from_when_its_delete_was_stored(spark: SparkSession) -> N
 
 def test_the_time_in_a_deleted_row_says_nothing_about_the_delete(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.as_of("placed"), on="customer", how="left"))
+    app.view("named", orders.join(customers, on="customer", as_of="placed", how="left"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("Ann", -60)])
         rig.append("customers", [customer("Ann", -60)], deleted=True)
@@ -82,7 +82,7 @@ def test_the_time_in_a_deleted_row_says_nothing_about_the_delete(spark: SparkSes
 def test_what_a_condition_hides_ends_the_version_before_it_and_is_not_looked_at_further(spark: SparkSession) -> None:
     app, orders, customers = declared()
     ranked = customers.where("rank <> 0").where("10 div rank > 1").with_columns(share="10 div rank")
-    app.view("named", orders.join(ranked.as_of("placed"), on="customer", how="left"))
+    app.view("named", orders.join(ranked, on="customer", as_of="placed", how="left"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("a", 0), customer("b", 10, rank=0), customer("c", 20, rank=2)])
         rig.append("orders", [order(0, 5), order(1, 15), order(2, 25)])
@@ -94,7 +94,7 @@ def test_what_a_condition_hides_ends_the_version_before_it_and_is_not_looked_at_
 
 def test_a_late_version_corrects_events_for_as_long_as_they_are_kept(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.as_of("placed"), on="customer", keep="1 minute"))
+    app.view("named", orders.join(customers, on="customer", as_of="placed", keep="1 minute"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("old", 0)])
         rig.append("orders", [order(0, 10), order(1, 100)])
@@ -111,7 +111,7 @@ def test_a_late_version_corrects_events_for_as_long_as_they_are_kept(spark: Spar
 
 def test_the_moment_may_be_another_than_the_time_of_the_event(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.as_of("asked"), on="customer", how="left", keep="1 second"))
+    app.view("named", orders.join(customers, on="customer", as_of="asked", how="left", keep="1 second"))
     with Rig(app, spark=spark) as rig:
         rig.append("customers", [customer("then", 0), customer("now", 500)])
         rig.append("orders", [order(0, 600, asked=10)])
@@ -123,7 +123,7 @@ def test_the_moment_may_be_another_than_the_time_of_the_event(spark: SparkSessio
 
 def test_the_newest_row_is_found_once(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    app.view("named", orders.join(customers.latest(), on="customer", how="left"))
+    app.view("named", orders.join(customers, on="customer", as_of="now", how="left"))
     with Rig(app, spark=spark) as rig:
         rig.append("orders", [order(0, 0)])
         rig.append("customers", [customer("Ann", 100)])
@@ -139,7 +139,7 @@ def test_the_newest_row_is_found_once(spark: SparkSession) -> None:
 
 def test_the_newest_of_joined_events_is_a_table(spark: SparkSession) -> None:
     app, orders, customers = declared()
-    found = orders.join(customers.latest(), on="customer", how="left").select("id", "customer", "placed", "name")
+    found = orders.join(customers, on="customer", as_of="now", how="left").select("id", "customer", "placed", "name")
     app.view("last", found.latest("customer"))
     near = orders.join(orders.select("customer", other="id", then="placed"), on="customer", within="1 second")
     app.view("last_pair", near.select("id", "other", "customer", "placed").latest("customer"))
@@ -154,7 +154,7 @@ def test_the_newest_of_joined_events_is_a_table(spark: SparkSession) -> None:
 def test_unions_of_what_was_counted_and_what_was_not_keep_the_app_running(spark: SparkSession) -> None:
     app, orders, customers = declared()
     more = app.topic("more", schema="id long, customer long, placed timestamp", time="placed")
-    found = orders.join(customers.latest(), on="customer", how="left").select("id", "customer", "placed")
+    found = orders.join(customers, on="customer", as_of="now", how="left").select("id", "customer", "placed")
     both = more.union(found)
     app.view("counts", both.group_by("customer").agg(n="count(*)"))
     app.view("all_of_them", both)
@@ -173,9 +173,9 @@ def test_a_topic_that_is_looked_up_waits_for_what_it_looks_up_itself(spark: Spar
     clicks = app.topic("clicks", schema="who long, customer long, clicked timestamp", time="clicked")
     orders = app.topic("orders", schema="id long, who long, placed timestamp", time="placed")
     customers = app.table("customers", schema="customer long, name string", key="customer")
-    named = clicks.join(customers.latest(), on="customer", how="left").select("who", "clicked", "name")
+    named = clicks.join(customers, on="customer", as_of="now", how="left").select("who", "clicked", "name")
     app.view("clicked", named.select("who", "name"))
-    app.view("ordered", orders.join(named.latest("who").as_of("placed"), on="who").select("id", "name"))
+    app.view("ordered", orders.join(named.latest("who"), on="who", as_of="placed").select("id", "name"))
     with Rig(app, spark=spark) as rig:
         rig.append("clicks", [{"who": 1, "customer": 39, "clicked": at(0)}])
         rig.append("orders", [{"id": 1, "who": 1, "placed": at(1)}])
@@ -188,7 +188,7 @@ def test_a_topic_that_is_looked_up_waits_for_what_it_looks_up_itself(spark: Spar
 def test_the_newest_events_of_a_stream_have_a_history(spark: SparkSession) -> None:
     app, orders, _ = declared()
     moves = app.topic("moves", schema="customer long, name string, moved timestamp", time="moved")
-    app.view("named", orders.join(moves.latest("customer").as_of("placed"), on="customer"))
+    app.view("named", orders.join(moves.latest("customer"), on="customer", as_of="placed"))
     with Rig(app, spark=spark) as rig:
         rig.append(
             "moves", [{"customer": 1, "name": name, "moved": at(second)} for name, second in (("b", 20), ("a", 5))]

@@ -36,8 +36,12 @@ MOMENT = pa.timestamp("us", "UTC")
         (lambda rows: rows.group_by("country").agg(n="count(*)"), "n", None),
         (lambda rows: rows.window(tumbling("1 minute")).group_by().agg(n="count(*)"), "window_start", MOMENT),
         (lambda rows: rows.window(sliding("1 minute")).group_by().agg(n="count(*)"), "revision", pa.int64()),
-        (lambda rows: rows.join(rows.select("order_id", p="price"), on="order_id"), "p", pa.float64()),
-        (lambda rows: rows.join(rows, on="order_id", how="semi"), "price", pa.float64()),
+        (
+            lambda rows: rows.join(rows.select("order_id", p="price"), on="order_id", within="forever"),
+            "p",
+            pa.float64(),
+        ),
+        (lambda rows: rows.join(rows, on="order_id", how="semi", within="forever"), "price", pa.float64()),
     ],
 )
 def test_a_column_is_followed_back_to_its_schema(orders: Stream, verb: Any, name: str, type_: Any) -> None:

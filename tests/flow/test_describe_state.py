@@ -43,7 +43,7 @@ def test_the_state_of_every_node_is_described(orders: Stream, customers: Table) 
         orders.join(customers.drop("country"), on={"customer_id": "id"}): (
             "rows of both sides per customer_id = id, for ever"
         ),
-        orders.join(orders, on=["order_id", "country"], how="anti"): (
+        orders.join(orders, on=["order_id", "country"], how="anti", within="forever"): (
             "rows of both sides per order_id and country, for ever"
         ),
         orders.join(orders, on="order_id", within="1 hour", how="semi"): (
@@ -52,7 +52,7 @@ def test_the_state_of_every_node_is_described(orders: Stream, customers: Table) 
         orders.join(orders, on="order_id", within="1 hour", before="1 hour", how="semi"): (
             "events of both sides per order_id, until 4 hours after they happened"
         ),
-        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}): (
+        orders.join(customers.drop("country"), on={"customer_id": "id"}, as_of="now"): (
             "one row per id, until it is deleted"
         ),
         orders.window(hopping("1 day", "1 hour"), keep="1 week").group_by().agg(n="count(*)"): (

@@ -64,9 +64,14 @@ def test_how_far_the_time_is_trusted_is_told(app: App) -> None:
         (lambda rows: rows.latest("order_id"), "latest per order_id"),
         (lambda rows: rows.latest("order_id").changes(), "changes added and removed rows"),
         (lambda rows: rows.distinct("order_id", within="1 hour"), "distinct order_id within 1 hour"),
-        (lambda rows: rows.join(rows, on=["order_id", "country"], how="anti"), "join anti on order_id, country"),
         (
-            lambda rows: rows.join(rows, on={"order_id": "customer_id"}, how="semi", nulls_match=True),
+            lambda rows: rows.join(rows, on=["order_id", "country"], how="anti", within="forever"),
+            "join anti on order_id, country",
+        ),
+        (
+            lambda rows: rows.join(
+                rows, on={"order_id": "customer_id"}, how="semi", nulls_match=True, within="forever"
+            ),
             "join semi on order_id = customer_id, nulls match",
         ),
         (
@@ -74,7 +79,9 @@ def test_how_far_the_time_is_trusted_is_told(app: App) -> None:
             "join semi on order_id within 1 hour, from 5 minutes before",
         ),
         (
-            lambda rows: rows.join(rows.select("order_id", at="placed_at").latest("order_id").latest(), on="order_id"),
+            lambda rows: rows.join(
+                rows.select("order_id", at="placed_at").latest("order_id"), on="order_id", as_of="now"
+            ),
             "join inner on order_id, the newest row",
         ),
         (lambda rows: rows.group_by().agg(n="count(*)"), "group all: n = count(*)"),
@@ -94,7 +101,7 @@ def test_every_node_is_told_in_a_few_words(app: App, orders: Stream, verb: objec
 
 def test_a_join_with_what_was_valid_tells_which_moment_and_how_long_it_is_corrected(app: App, orders: Stream) -> None:
     prices = app.table("prices", schema="id bigint, list double, since timestamp", key="id", time="since")
-    app.view("v", orders.join(prices.as_of("placed_at"), on={"customer_id": "id"}, how="left", keep="1 day"))
+    app.view("v", orders.join(prices, on={"customer_id": "id"}, as_of="placed_at", how="left", keep="1 day"))
     lines = explain(app.plan).splitlines()
     assert "3. join left on customer_id = id, as of placed_at  <- 1, 2" in lines
     kept = "one row per id, until it is deleted"

@@ -83,16 +83,16 @@ def test_everything_else_matters(app: App, orders: Stream, customers: Table) -> 
         orders.join(customers.drop("country"), on={"order_id": "id"}),
         orders.join(customers.drop("country"), on={"customer_id": "id"}, how="left"),
         orders.join(customers.drop("country"), on={"customer_id": "id"}, nulls_match=True),
-        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}),
-        orders.join(customers.drop("country").latest(), on={"customer_id": "id"}, how="left"),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}, as_of="now"),
+        orders.join(customers.drop("country"), on={"customer_id": "id"}, as_of="now", how="left"),
         customers.join(orders.drop("country"), on={"id": "customer_id"}),
-        orders.join(orders, on="order_id", how="semi"),
+        orders.join(orders, on="order_id", how="semi", within="forever"),
         orders.join(orders, on="order_id", how="semi", within="1 hour"),
         orders.join(orders, on="order_id", how="semi", within="2 hours"),
         orders.join(orders, on="order_id", how="semi", within="1 hour", before="1 hour"),
         orders.join(orders, on="order_id", how="semi", within="1 hour", keep="2 hours"),
-        orders.join(prices.as_of("placed_at"), on={"customer_id": "id"}),
-        orders.join(prices.latest(), on={"customer_id": "id"}),
+        orders.join(prices, on={"customer_id": "id"}, as_of="placed_at"),
+        orders.join(prices, on={"customer_id": "id"}, as_of="now"),
         App("other").topic("orders", schema="order_id bigint").where("order_id > 1"),
     ]
     assert len({fingerprint(rows.node) for rows in different}) == len(different)
@@ -110,3 +110,48 @@ def test_a_join_of_a_join_with_itself_is_worked_out_once(orders: Stream) -> None
     for _ in range(40):
         grown = grown.join(grown, on="order_id", how="semi", within="1 hour")
     assert len(fingerprint(grown.node)) == 16
+
+
+def test_the_way_a_join_is_written_does_not_discard_the_state_of_apps_that_have_run() -> None:
+    """The fingerprints are those of earlier versions, which wrote `table.as_of(...)` and `table.latest()`."""
+    app = App("shop")
+    columns = "order_id bigint, customer_id bigint, amount double, placed_at timestamp"
+    orders = app.topic("orders", schema=columns, key="order_id", time="placed_at")
+    clicks = app.topic("clicks", schema="order_id bigint, page string, clicked_at timestamp", time="clicked_at")
+    customers = app.table("customers", schema="id bigint, name string, since timestamp", key="id", time="since")
+    on = {"customer_id": "id"}
+    known = {
+        "ca520a67507586fa": orders.join(customers, on=on, how="left", as_of="placed_at", keep="1 day"),
+        "e4d32edf5c8596ea": orders.join(customers, on=on, as_of="now"),
+        "6aa75754c7e9a977": orders.join(clicks, on="order_id", how="left", within="forever"),
+        "c3075a431a4eadca": orders.join(clicks, on="order_id", within="1 hour"),
+        "9d89c4b1b3b7a8c6": orders.join(customers, on=on),
+        "445aef8419633399": orders.agg(n="count(*)"),
+        "3059baf065790efe": orders.window(tumbling("1 minute")).agg(n="count(*)"),
+    }
+    assert {fingerprint(rows.node): rows for rows in known.values()} == known
+
+
+def test_sql_and_python_say_the_same_join() -> None:
+    app = App("shop")
+    orders = app.topic("orders", schema="order_id bigint, customer_id bigint, at timestamp", time="at")
+    clicks = app.topic("clicks", schema="click_id bigint, page string, clicked_at timestamp", time="clicked_at")
+    customers = app.table("customers", schema="id bigint, name string, since timestamp", key="id", time="since")
+    pairs = {
+        "customers FOR SYSTEM_TIME AS OF o.at ON o.customer_id = id": orders.join(
+            customers, on={"customer_id": "id"}, as_of="at"
+        ),
+        "customers FOR SYSTEM_TIME AS OF LATEST ON o.customer_id = id": orders.join(
+            customers, on={"customer_id": "id"}, as_of="now"
+        ),
+        "clicks WITHIN FOREVER ON order_id = click_id": orders.join(
+            clicks, on={"order_id": "click_id"}, within="forever"
+        ),
+        "clicks WITHIN '1 hour' ON order_id = click_id": orders.join(
+            clicks, on={"order_id": "click_id"}, within="1 hour"
+        ),
+    }
+    for text, rows in pairs.items():
+        written = app.sql(f"SELECT * FROM orders o JOIN {text}")
+        assert not isinstance(written, str)
+        assert fingerprint(written.node) == fingerprint(rows.node), text

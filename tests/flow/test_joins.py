@@ -60,12 +60,12 @@ def test_several_columns_are_joined_on(orders: Stream, customers: Table) -> None
 
 
 def test_two_streams_without_a_bound_become_a_table(orders: Stream, clicks: Stream) -> None:
-    assert isinstance(orders.join(clicks, on="order_id"), Table)
+    assert isinstance(orders.join(clicks, on="order_id", within="forever"), Table)
 
 
 def test_semi_and_anti_joins_give_the_left_columns_only(orders: Stream) -> None:
     for how in ("semi", "anti"):
-        assert orders.join(orders, on="order_id", how=how).columns == orders.columns
+        assert orders.join(orders, on="order_id", how=how, within="forever").columns == orders.columns
 
 
 def test_null_matches_null_only_if_asked(customers: Table, prices: Table) -> None:
@@ -75,7 +75,7 @@ def test_null_matches_null_only_if_asked(customers: Table, prices: Table) -> Non
 
 
 def test_what_can_be_taken_back(orders: Stream, clicks: Stream, prices: Table) -> None:
-    growing = {how: orders.join(clicks, on="order_id", how=how).node.shape.retracts for how in KINDS}
+    growing = {how: orders.join(clicks, on="order_id", how=how, within="forever").node.shape.retracts for how in KINDS}
     assert growing == {"inner": False, "left": True, "right": True, "full": True, "semi": False, "anti": True}
     assert orders.join(prices, on={"customer_id": "id"}).node.shape.retracts
     assert orders.join(prices, on={"customer_id": "id"}, how="semi").node.shape.retracts
@@ -91,9 +91,9 @@ def test_joins_follow_each_other(orders: Stream, customers: Table, prices: Table
 
 
 def test_behind_a_map_without_a_schema_the_columns_are_known_at_the_start(orders: Stream, clicks: Stream) -> None:
-    joined = orders.map(len).join(clicks, on="order_id")
+    joined = orders.map(len).join(clicks, on="order_id", within="forever")
     assert joined.columns is None
-    assert orders.join(clicks.map(len), on="order_id", how="anti").columns == orders.columns
+    assert orders.join(clicks.map(len), on="order_id", how="anti", within="forever").columns == orders.columns
 
 
 # -- within a time ----------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_join_keeps_events_at_least_as_long_as_they_are_corrected(orders: Stre
 
 
 def test_events_look_up_what_was_valid_at_their_time(orders: Stream, prices: Table) -> None:
-    stream = orders.join(prices.as_of("placed_at"), on={"customer_id": "id"}, keep="1 day")
+    stream = orders.join(prices, on={"customer_id": "id"}, as_of="placed_at", keep="1 day")
     assert isinstance(stream, Stream)
     node = stream.node
     assert isinstance(node, AsOfJoin)
@@ -164,23 +164,23 @@ def test_events_look_up_what_was_valid_at_their_time(orders: Stream, prices: Tab
 
 
 def test_events_look_up_the_newest_row_and_keep_what_they_found(orders: Stream, customers: Table) -> None:
-    newest = orders.drop("country").join(customers.latest(), on={"customer_id": "id"}, how="left")
+    newest = orders.drop("country").join(customers, on={"customer_id": "id"}, as_of="now", how="left")
     assert isinstance(newest, Stream)
     assert isinstance(newest.node, AsOfJoin)
     assert (newest.node.as_of, newest.node.how, newest.node.keep) == (None, "left", 0)
     assert not newest.node.shape.retracts
-    again = newest.select("order_id", "customer_id").join(customers.latest(), on={"customer_id": "id"})
+    again = newest.select("order_id", "customer_id").join(customers, on={"customer_id": "id"}, as_of="now")
     assert not again.node.shape.retracts
 
 
 def test_the_newest_rows_need_no_times(app: App, customers: Table) -> None:
     events = app.topic("untimed", schema="id bigint, what string")
-    assert events.join(customers.latest(), on="id").columns == ("id", "what", "name", "country")
+    assert events.join(customers, on="id", as_of="now").columns == ("id", "what", "name", "country")
 
 
 def test_any_timestamp_of_the_stream_can_be_the_moment(app: App, prices: Table) -> None:
     events = app.topic("events", schema="id bigint, at timestamp, ordered timestamp", time="at")
-    node = events.join(prices.as_of("ordered"), on="id").node
+    node = events.join(prices, on="id", as_of="ordered").node
     assert isinstance(node, AsOfJoin)
     assert (node.as_of, node.shape.time) == ("ordered", "at")
 
@@ -188,9 +188,9 @@ def test_any_timestamp_of_the_stream_can_be_the_moment(app: App, prices: Table) 
 def test_tables_behind_row_by_row_verbs_and_newest_events_have_a_history(orders: Stream, prices: Table) -> None:
     events = orders.select("order_id", "customer_id", "placed_at")
     dear = prices.where("list_price > 10").rename(customer_id="id")
-    assert isinstance(events.join(dear.as_of("placed_at"), on="customer_id"), Stream)
+    assert isinstance(events.join(dear, on="customer_id", as_of="placed_at"), Stream)
     last = orders.select("customer_id", last_at="placed_at", last="amount").latest("customer_id")
-    assert isinstance(events.join(last.as_of("placed_at"), on="customer_id"), Stream)
+    assert isinstance(events.join(last, on="customer_id", as_of="placed_at"), Stream)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_tables_behind_row_by_row_verbs_and_newest_events_have_a_history(orders:
 
 def test_a_mistake_in_a_join_is_told_with_the_users_line(orders: Stream, clicks: Stream) -> None:
     with pytest.raises(DeclarationError) as refused:
-        orders.join(clicks, on={"order_id": "order"})
+        orders.join(clicks, on={"order_id": "order"}, within="forever")
     message = r".*test_joins\.py:\d+: join: on the right side: there is no column 'order'; there are order_id, .*"
     assert re.fullmatch(message, refused.value.message)
 
@@ -206,50 +206,94 @@ def test_a_mistake_in_a_join_is_told_with_the_users_line(orders: Stream, clicks:
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
-        (lambda a, b: a.join(b), "on is needed, the columns that must be equal; found none", 'such as on="order_id"'),
-        (lambda a, b: a.join(b, on=None), "on is needed", 'such as on="order_id"'),
         (
-            lambda a, b: a.join(b.rename(other_id="order_id")),
+            lambda a, b: a.join(b, within="forever"),
+            "on is needed, the columns that must be equal; found none",
+            'such as on="order_id"',
+        ),
+        (lambda a, b: a.join(b, on=None, within="forever"), "on is needed", 'such as on="order_id"'),
+        (
+            lambda a, b: a.join(b.rename(other_id="order_id"), within="forever"),
             "on is needed",
             'such as on={"left column": "right column"}',
         ),
-        (lambda a, b: a.join(b, on=3), "on is a column, a list of columns, or pairs of them; found 3", 'on="id", '),
-        (lambda a, b: a.join(b, on=[3]), "a column is given by its name; found 3", None),
-        (lambda a, b: a.join(b, on={"order_id": 3}), "a column is given by its name; found 3", None),
-        (lambda a, b: a.join(b, on="oder_id"), "on the left side: there is no column 'oder_id'", "'order_id'?"),
         (
-            lambda a, b: a.join(b, on="country"),
+            lambda a, b: a.join(b, on=3, within="forever"),
+            "on is a column, a list of columns, or pairs of them; found 3",
+            'on="id", ',
+        ),
+        (lambda a, b: a.join(b, on=[3], within="forever"), "a column is given by its name; found 3", None),
+        (lambda a, b: a.join(b, on={"order_id": 3}, within="forever"), "a column is given by its name; found 3", None),
+        (
+            lambda a, b: a.join(b, on="oder_id", within="forever"),
+            "on the left side: there is no column 'oder_id'",
+            "'order_id'?",
+        ),
+        (
+            lambda a, b: a.join(b, on="country", within="forever"),
             "on the right side: there is no column 'country'; there are order_id, url, clicked_at",
             'where the names differ, give both: on={"country": "..."}',
         ),
-        (lambda a, b: a.join(b, on="url"), "on the left side: there is no column", 'give both: on={"...": "url"}'),
-        (lambda a, b: a.join(b, on="a.order_id = b.order_id"), "on the left side: there is no", "on has names of"),
-        (lambda a, b: a.join(b, on=["order_id", "order_id"]), "joined on once; found 'order_id' of the left", None),
         (
-            lambda a, b: a.join(b, on={"order_id": "order_id", "customer_id": "order_id"}),
+            lambda a, b: a.join(b, on="url", within="forever"),
+            "on the left side: there is no column",
+            'give both: on={"...": "url"}',
+        ),
+        (
+            lambda a, b: a.join(b, on="a.order_id = b.order_id", within="forever"),
+            "on the left side: there is no",
+            "on has names of",
+        ),
+        (
+            lambda a, b: a.join(b, on=["order_id", "order_id"], within="forever"),
+            "joined on once; found 'order_id' of the left",
+            None,
+        ),
+        (
+            lambda a, b: a.join(b, on={"order_id": "order_id", "customer_id": "order_id"}, within="forever"),
             "joined on once; found 'order_id' of the right side twice",
             None,
         ),
         (
-            lambda a, b: a.join(b, on={"country": "order_id"}),
+            lambda a, b: a.join(b, on={"country": "order_id"}, within="forever"),
             "same type; 'country' is string on the left, 'order_id' is bigint on the right",
             'cast on the left side: .with_columns(country="cast(country as bigint)")',
         ),
         (
-            lambda a, b: b.join(a.drop("order_id"), on={"order_id": "quantity"}),
+            lambda a, b: b.join(a.drop("order_id"), on={"order_id": "quantity"}, within="forever"),
             "'order_id' is bigint on the left, 'quantity' is int on the right",
             'cast on the right side: .with_columns(quantity="cast(quantity as bigint)")',
         ),
         (
-            lambda a, b: a.join(b.rename(Amount="url"), on="order_id"),
+            lambda a, b: a.join(b.rename(Amount="url"), on="order_id", within="forever"),
             "both sides have a column of the same name, which is not joined on; found Amount",
             'rename it on one side, .rename(other_Amount="Amount"), or leave it out, .drop("Amount")',
         ),
-        (lambda a, b: a.join(a, on="order_id"), "which is not joined on; found customer_id, country, amount", "rename"),
-        (lambda a, b: a.join(b, on="order_id", how="outer"), "how is one of 'inner', 'left', .*; found 'outer'", None),
-        (lambda a, b: a.join(b, on="order_id", nulls_match="yes"), "nulls_match is True or False; found 'yes'", None),
-        (lambda a, b: a.join(b, on="order_id", before="1 hour"), "before needs within", "within='1 hour'"),
-        (lambda a, b: a.join(b, on="order_id", keep="1 hour"), "keep needs within: .* kept for ever", "within="),
+        (
+            lambda a, b: a.join(a, on="order_id", within="forever"),
+            "which is not joined on; found customer_id, country, amount",
+            "rename",
+        ),
+        (
+            lambda a, b: a.join(b, on="order_id", how="outer", within="forever"),
+            "how is one of 'inner', 'left', .*; found 'outer'",
+            None,
+        ),
+        (
+            lambda a, b: a.join(b, on="order_id", nulls_match="yes", within="forever"),
+            "nulls_match is True or False; found 'yes'",
+            None,
+        ),
+        (
+            lambda a, b: a.join(b, on="order_id", before="1 hour", within="forever"),
+            "before has no meaning if both sides",
+            "within='1 hour'",
+        ),
+        (
+            lambda a, b: a.join(b, on="order_id", keep="1 hour", within="forever"),
+            "keep has no meaning if both sides are kept forever",
+            "within=",
+        ),
         (lambda a, b: a.join(b, on="order_id", within="soon"), "within: 'soon' is not a duration", "a number and a"),
         (lambda a, b: a.join(b, on="order_id", within=5), "within is a duration in words; found 5", None),
         (lambda a, b: a.join(b, on="order_id", within="-1 hour"), "within cannot be negative", "say before=..."),
@@ -285,13 +329,17 @@ def test_joins_of_streams_that_make_no_sense_are_refused(
     assert hint is None or hint in (refused.value.hint or "")
 
 
+def looked_up(events: Stream, table: Table, as_of: str = "placed_at") -> Stream:
+    return events.join(table, on={"customer_id": "id"}, as_of=as_of)
+
+
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
         (
             lambda a, t: a.join(t, on={"customer_id": "id"}, within="1 hour"),
             "within is for the events of two streams, and one side is a table; found within='1 hour'",
-            "table.as_of",
+            "as_of=...",
         ),
         (
             lambda a, t: t.join(a, on={"id": "customer_id"}, within="1 hour"),
@@ -305,58 +353,77 @@ def test_joins_of_streams_that_make_no_sense_are_refused(
             "within needs events, and table 'prices' has none: it has no watermark",
             "app.topic",
         ),
-        (lambda a, t: t.join(t.as_of("placed_at"), on="id"), "looked up for the events of a stream", "without as_of"),
-        (lambda a, t: t.join(t.latest(), on="id"), "looked up for the events of a stream", "without as_of"),
+        (lambda a, t: t.join(t, on="id", as_of="placed_at"), "looks up rows for the events of a stream", "leave it"),
+        (lambda a, t: t.join(t, on="id", as_of="now"), "looks up rows for the events of a stream", "leave it"),
         (
-            lambda a, t: a.join(t.as_of("placed_at"), on={"customer_id": "id"}, how="right"),
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="placed_at", how="right"),
             "how is one of 'inner', 'left' where rows are looked up; found 'right'",
             None,
         ),
         (
-            lambda a, t: a.join(t.latest(), on={"customer_id": "id"}, within="1 hour"),
-            "within bounds the time between two streams; this one is joined with a table",
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="now", within="1 hour"),
+            "as_of looks up rows of a table, within bounds the time .*; found as_of='now' and within='1 hour'",
+            "leave within out",
+        ),
+        (
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="now", nulls_match=True),
+            "nulls_match has no mean",
             None,
         ),
-        (lambda a, t: a.join(t.latest(), on={"customer_id": "id"}, nulls_match=True), "nulls_match has no mean", None),
         (
-            lambda a, t: a.join(t.latest(), on={"customer_id": "id"}, keep="1 hour"),
-            "with latest\\(\\) nothing is kept for corrections; found keep='1 hour'",
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="now", keep="1 hour"),
+            "with as_of='now' nothing is kept for corrections; found keep='1 hour'",
             "as_of",
         ),
         (
-            lambda a, t: a.join(t.as_of("placedat"), on={"customer_id": "id"}),
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="placedat"),
             "join: as_of: there is no column 'placedat'",
             "did you mean 'placed_at'?",
         ),
         (
-            lambda a, t: a.join(t.as_of("amount"), on={"customer_id": "id"}),
+            lambda a, t: a.join(t, on={"customer_id": "id"}, as_of="amount"),
             r"as_of: 'amount' must be a timestamp; found decimal\(10,2\)",
-            None,
+            "as_of='now'",
         ),
         (
-            lambda a, t: a.join(t.as_of("placed_at"), on={"price": "list_price"}),
+            lambda a, t: a.join(t, on={"price": "list_price"}, as_of="placed_at"),
             "by the whole key of the table, which is id; found list_price",
-            "join the table itself",
+            "leave as_of out",
         ),
         (
-            lambda a, t: a.drop("placed_at").join(t.as_of("placed_at"), on={"customer_id": "id"}),
+            lambda a, t: a.drop("placed_at").join(t, on={"customer_id": "id"}, as_of="placed_at"),
             "as_of needs events with a time, and these have none",
             None,
         ),
         (
-            lambda a, t: a.distinct("order_id").join(t.latest(), on={"customer_id": "id"}),
-            r"these events can be taken back, and what latest\(\) found for them then would be gone",
-            ".as_of(...)",
+            lambda a, t: a.distinct("order_id").join(t, on={"customer_id": "id"}, as_of="now"),
+            "these events can be taken back, and what as_of='now' found for them then would be gone",
+            "as_of='placed_at'",
         ),
-        (lambda a, t: t.map(len).as_of("placed_at"), "a table has no history behind a map", "use where and select"),
-        (lambda a, t: t.as_of(None), "as_of: the column of the stream with the moment is needed; found None", "latest"),
-        (lambda a, t: t.drop("since").as_of("placed_at"), "'since' did not come this far", "keep the column"),
-        (lambda a, t: t.drop("id").as_of("placed_at"), "by the key of a table, and this one has none", "keep the"),
-        (lambda a, t: t.drop("id").latest(), "latest: rows are looked up by the key of a table", "keep the columns"),
+        (lambda a, t: looked_up(a, t.map(len)), "a table has no history behind a map", "use where and select"),
+        (lambda a, t: a.join(t, on={"customer_id": "id"}, as_of=3), "a moment, or 'now'; found 3", "as_of='now'"),
+        (lambda a, t: a.join(t, on={"customer_id": "id"}, as_of=""), "a moment, or 'now'; found ''", "as_of='now'"),
+        (lambda a, t: looked_up(a, t.drop("since")), "'since' did not come this far", "keep the column"),
+        (lambda a, t: looked_up(a, t.drop("id")), "by the key of a table, and this one has none", "keep the"),
         (
-            lambda a, t: t.group_by("id").agg(n="count(*)").as_of("placed_at"),
+            lambda a, t: looked_up(a, t.drop("id"), "now"),
+            "rows are looked up by the key of a table",
+            "keep the columns",
+        ),
+        (
+            lambda a, t: looked_up(a, t.group_by("id").agg(n="count(*)")),
             r"only tables of the log and what latest\(...\) gives have a history",
-            ".latest()",
+            "as_of='now'",
+        ),
+        (
+            lambda a, t: a.join(a.drop("placed_at"), on="order_id", as_of="placed_at"),
+            "as_of looks up rows of a table, and the right side is a stream; found as_of='placed_at'",
+            "make it a table, .latest(...), or bound the time",
+        ),
+        (
+            lambda a, t: looked_up(a.rename(now="price"), t, "now"),
+            "the stream has a column 'now' too",
+            "for the column write as_of='`now`'",
         ),
     ],
 )
@@ -368,25 +435,46 @@ def test_joins_with_tables_that_make_no_sense_are_refused(
     assert hint is None or hint in (refused.value.hint or "")
 
 
-def test_a_table_without_times_cannot_say_what_was_valid(app: App, customers: Table) -> None:
+def test_a_table_without_times_cannot_say_what_was_valid(app: App, orders: Stream, customers: Table) -> None:
     with pytest.raises(DeclarationError, match="table 'customers' was declared without a time") as refused:
-        customers.as_of("placed_at")
-    assert refused.value.hint == "name the column, time=..., or look up the newest rows: .latest()"
+        looked_up(orders, customers)
+    assert refused.value.hint == "name the column, time=..., or look up what is known now: as_of='now'"
     untimed = app.topic("untimed", schema="id bigint").latest("id")
     with pytest.raises(DeclarationError, match="the stream it is made of was declared without a time"):
-        untimed.as_of("placed_at")
+        looked_up(orders, untimed)
+
+
+def test_a_column_that_is_called_now_is_written_in_backquotes(app: App, prices: Table) -> None:
+    events = app.topic("events", schema="id bigint, now timestamp", time="now")
+    node = events.join(prices, on="id", as_of="`now`").node
+    assert isinstance(node, AsOfJoin)
+    assert node.as_of == "now"
+
+
+def test_two_streams_are_joined_only_if_it_is_said_how_far_apart_their_events_may_be(
+    orders: Stream, clicks: Stream
+) -> None:
+    with pytest.raises(DeclarationError, match="join: it must be said how far apart in time") as refused:
+        orders.join(clicks, on="order_id")  # type: ignore[call-overload]
+    assert "within='1 hour' gives a stream" in str(refused.value.hint)
+    assert "within='forever' gives a table" in str(refused.value.hint)
+
+
+def test_the_columns_and_the_kind_of_a_join_may_be_given_by_position(orders: Stream, clicks: Stream) -> None:
+    by_name = orders.join(clicks, on="order_id", how="left", within="1 hour")
+    assert orders.join(clicks, "order_id", "left", within="1 hour") == by_name
 
 
 def test_moments_of_two_kinds_are_not_compared(app: App, prices: Table) -> None:
     events = app.topic("events", schema="id bigint, at timestamp, local timestamp_ntz", time="at")
     with pytest.raises(DeclarationError, match="'local' is timestamp_ntz, and 'since' of the table is timestamp"):
-        events.join(prices.as_of("local"), on="id")
+        events.join(prices, on="id", as_of="local")
 
 
 def test_a_map_cannot_be_joined_on(app: App) -> None:
     events = app.topic("events", schema="id bigint, tags map<string, string>")
     with pytest.raises(DeclarationError, match="a map cannot be joined on; column 'tags' is one"):
-        events.join(events, on="tags", how="semi")
+        events.join(events, on="tags", how="semi", within="forever")
 
 
 def test_answers_of_windows_can_be_joined_and_what_they_group_is_their_key(orders: Stream) -> None:

@@ -58,16 +58,16 @@ def test_a_window_over_a_join_is_kept_as_long_as_that_is_corrected(searches: Str
 
 
 def test_a_window_over_looked_up_rows_needs_a_watermark_of_the_stream_only(clicks: Stream, pages: Table) -> None:
-    owned = clicks.join(pages.as_of("clicked_at"), on="url", keep="3 hours")
+    owned = clicks.join(pages, on="url", as_of="clicked_at", keep="3 hours")
     assert max_delay(owned.node) == 0
     assert owned.window(tumbling("1 minute")).windowing.keep == 3 * HOUR
-    newest = clicks.join(pages.latest(), on="url")
+    newest = clicks.join(pages, on="url", as_of="now")
     assert newest.window(tumbling("1 minute"), late="drop").windowing.keep == 0
 
 
 def test_windows_over_a_join_without_a_time_are_refused(searches: Stream, clicks: Stream, pages: Table) -> None:
     for joined in (
-        searches.join(clicks, on="id"),
+        searches.join(clicks, on="id", within="forever"),
         clicks.join(pages, on="url"),
         clicks.join(pages, on="url").changes(),
     ):

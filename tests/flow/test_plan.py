@@ -35,7 +35,7 @@ def test_equal_nodes_are_one_wherever_they_were_declared() -> None:
 def test_a_join_reads_both_sides_also_if_they_are_one() -> None:
     app = App("shop")
     orders = app.topic("orders", schema="a bigint, b bigint")
-    app.view("doubles", orders.join(orders, on={"a": "b"}, how="semi"))
+    app.view("doubles", orders.join(orders, on={"a": "b"}, how="semi", within="forever"))
     source, join = nodes(app.plan)
     assert inputs(join) == (source, source)
     assert "<- 1, 1" in explain(app.plan)

@@ -130,8 +130,7 @@ def test_only_what_a_kind_of_join_lets_through_moves(
     within: str | None, how: Any, left: str | None, right: str | None, stays: str | None
 ) -> None:
     def joined(orders: Stream, clicks: Stream) -> Any:
-        bounds: Any = {} if within is None else {"within": within}
-        return orders.join(clicks, on="order_id", how=how, **bounds)
+        return orders.join(clicks, on="order_id", how=how, within=within or "forever")
 
     assert is_narrow(
         plan(lambda s: joined(s.orders, s.clicks).where("amount > 1 and url = 'x' and order_id = 1")),
@@ -172,8 +171,7 @@ def test_a_column_of_the_other_side_that_a_semi_join_does_not_give_is_another_on
 @pytest.mark.parametrize("as_of", [True, False])
 def test_where_rows_are_looked_up_only_conditions_about_events_move(how: Any, as_of: bool) -> None:
     def joined(orders: Stream, customers: Table) -> Stream:
-        found = customers.as_of("placed_at") if as_of else customers.latest()
-        return orders.join(found, on="customer_id", how=how)
+        return orders.join(customers, on="customer_id", how=how, as_of="placed_at" if as_of else "now")
 
     assert is_narrow(
         plan(lambda s: joined(s.orders, s.customers).where("country = 'DE' and amount > 1 and customer_id = 2")),
@@ -183,13 +181,13 @@ def test_where_rows_are_looked_up_only_conditions_about_events_move(how: Any, as
 
 def test_conditions_move_through_a_chain_of_joins() -> None:
     def joined(orders: Any, clicks: Any, customers: Any) -> Table:
-        return orders.join(clicks, on="order_id").join(customers, on="customer_id")
+        return orders.join(clicks, on="order_id", within="forever").join(customers, on="customer_id")
 
     assert is_narrow(
         plan(lambda s: joined(s.orders, s.clicks, s.customers).where("name = 'n' and url = 'u' and url <> note")),
         plan(
             lambda s: (
-                s.orders.join(s.clicks.where("url = 'u'"), on="order_id")
+                s.orders.join(s.clicks.where("url = 'u'"), on="order_id", within="forever")
                 .where("url <> note")
                 .join(s.customers.where("name = 'n'"), on="customer_id")
             )
@@ -239,8 +237,18 @@ def test_a_condition_moves_out_of_a_filtered_join_that_several_read() -> None:
 
 def test_behind_a_map_without_a_schema_only_what_is_certain_moves() -> None:
     assert is_narrow(
-        plan(lambda s: s.orders.join(s.clicks.map(len), on="order_id").where("amount > 1 and anything = 2")),
-        plan(lambda s: s.orders.where("amount > 1").join(s.clicks.map(len), on="order_id").where("anything = 2")),
+        plan(
+            lambda s: s.orders.join(s.clicks.map(len), on="order_id", within="forever").where(
+                "amount > 1 and anything = 2"
+            )
+        ),
+        plan(
+            lambda s: (
+                s.orders.where("amount > 1")
+                .join(s.clicks.map(len), on="order_id", within="forever")
+                .where("anything = 2")
+            )
+        ),
     )
 
 
@@ -318,10 +326,10 @@ def test_a_window_needs_the_time_of_a_join() -> None:
         return rows.window(tumbling("1 minute")).group_by("note").agg(n="count(*)")
 
     assert is_narrow(
-        plan(lambda s: counted(s.orders.join(s.customers.latest(), on="customer_id"))),
+        plan(lambda s: counted(s.orders.join(s.customers, on="customer_id", as_of="now"))),
         plan(
             lambda s: counted(
-                s.orders.select("customer_id", "note", "placed_at").join(s.customers.latest(), on="customer_id")
+                s.orders.select("customer_id", "note", "placed_at").join(s.customers, on="customer_id", as_of="now")
             )
         ),
     )
@@ -329,7 +337,7 @@ def test_a_window_needs_the_time_of_a_join() -> None:
 
 def test_what_is_looked_up_as_of_a_time_keeps_the_moment_and_the_table() -> None:
     def looked_up(orders: Stream, customers: Table) -> Table:
-        return orders.join(customers.as_of("at"), on="customer_id").group_by("country").agg(n="count(*)")
+        return orders.join(customers, on="customer_id", as_of="at").group_by("country").agg(n="count(*)")
 
     assert is_narrow(
         plan(lambda s: looked_up(s.orders.with_columns(at="placed_at"), s.customers)),
@@ -379,13 +387,13 @@ def test_a_select_that_others_read_whole_gets_another_one() -> None:
         return s.orders.with_columns(twice="amount * 2")
 
     assert is_narrow(
-        plan(doubled, lambda s: doubled(s).join(s.clicks, on="order_id").select("twice", "url")),
+        plan(doubled, lambda s: doubled(s).join(s.clicks, on="order_id", within="forever").select("twice", "url")),
         plan(
             doubled,
             lambda s: (
                 doubled(s)
                 .select("order_id", "twice")
-                .join(s.clicks.select("order_id", "url"), on="order_id")
+                .join(s.clicks.select("order_id", "url"), on="order_id", within="forever")
                 .select("twice", "url")
             ),
         ),
@@ -419,10 +427,16 @@ def test_where_no_column_is_needed_one_is_kept() -> None:
         return rows.group_by().agg(n="count(*)")
 
     assert is_narrow(
-        plan(lambda s: counted(s.orders.join(s.clicks, on="order_id").select("note", loud="upper(url)"))),
         plan(
             lambda s: counted(
-                s.orders.select("order_id", "note").join(s.clicks.select("order_id"), on="order_id").select("note")
+                s.orders.join(s.clicks, on="order_id", within="forever").select("note", loud="upper(url)")
+            )
+        ),
+        plan(
+            lambda s: counted(
+                s.orders.select("order_id", "note")
+                .join(s.clicks.select("order_id"), on="order_id", within="forever")
+                .select("note")
             )
         ),
     )
@@ -501,9 +515,13 @@ def test_the_key_of_a_join_goes_with_its_columns() -> None:
 
 def test_unknown_columns_are_not_left_out() -> None:
     assert is_narrow(
-        plan(lambda s: s.orders.join(s.clicks.map(len), on="order_id").select("note", "url")),
+        plan(lambda s: s.orders.join(s.clicks.map(len), on="order_id", within="forever").select("note", "url")),
         plan(
-            lambda s: s.orders.select("order_id", "note").join(s.clicks.map(len), on="order_id").select("note", "url")
+            lambda s: (
+                s.orders.select("order_id", "note")
+                .join(s.clicks.map(len), on="order_id", within="forever")
+                .select("note", "url")
+            )
         ),
     )
 
@@ -513,12 +531,16 @@ def test_columns_with_names_that_need_quotes_are_left_out_too() -> None:
         return s.app.topic("odd", schema="`from` bigint, `a b` string, other string")
 
     assert is_narrow(
-        plan(lambda s: odd(s).join(s.clicks, on={"from": "order_id"}).where("`a b` > url").select("a b")),
+        plan(
+            lambda s: (
+                odd(s).join(s.clicks, on={"from": "order_id"}, within="forever").where("`a b` > url").select("a b")
+            )
+        ),
         plan(
             lambda s: (
                 odd(s)
                 .select("from", "a b")
-                .join(s.clicks.select("order_id", "url"), on={"from": "order_id"})
+                .join(s.clicks.select("order_id", "url"), on={"from": "order_id"}, within="forever")
                 .where("`a b` > url")
                 .select("a b")
             )

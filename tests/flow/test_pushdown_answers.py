@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import App
+from penstock import App, Stream
 from penstock.flow import plan as flow
 from penstock.flow.names import quote
 from penstock.flow.plan import Plan
@@ -86,7 +86,8 @@ def joins(draw: st.DrawFn, left: Any, right: Any, names: Iterator[str]) -> Any:
     new = {next(names): name for name in right.columns if not (by_name and name == "k")}
     right = right.rename(**new) if new else right
     on = "k" if by_name else {draw(st.sampled_from(left.columns)): draw(st.sampled_from(right.columns))}
-    return left.join(right, on=on, how=draw(st.sampled_from(KINDS)), nulls_match=draw(st.booleans()))
+    bound: Any = {"within": "forever"} if isinstance(left, Stream) and isinstance(right, Stream) else {}
+    return left.join(right, on=on, how=draw(st.sampled_from(KINDS)), nulls_match=draw(st.booleans()), **bound)
 
 
 @st.composite

@@ -79,7 +79,7 @@ def test_rows_that_are_never_taken_back_stay_when_more_events_come(events: Any, 
     app = App("shop")
     left = app.topic("left", schema="k bigint, a bigint")
     right = app.topic("right", schema="k bigint, c bigint")
-    node: Any = left.join(right, on="k", how=how, nulls_match=nulls).node
+    node: Any = left.join(right, on="k", how=how, nulls_match=nulls, within="forever").node
     sides: tuple[list[Row], list[Row]] = ([], [])
     before: Counter[tuple[Any, ...]] = Counter()
     for is_right, key, value in events:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Stream, Table
+from penstock.errors import DeclarationError
 
 
 @pytest.mark.parametrize(
@@ -136,8 +137,18 @@ JOINS: list[tuple[str, Callable[[Any], Any]]] = [
         ),
     ),
     (
-        "SELECT s.search_id FROM searches s JOIN clicks c ON s.search_id = c.search_id AND c.at >= s.at",
-        lambda s: s.searches.join(s.clicks.rename(c_at="at"), on="search_id").where("c_at >= at").select("search_id"),
+        "SELECT s.search_id FROM searches s JOIN clicks c WITHIN FOREVER ON s.search_id = c.search_id AND c.at >= s.at",
+        lambda s: (
+            s.searches.join(s.clicks.rename(c_at="at"), on="search_id", within="forever")
+            .where("c_at >= at")
+            .select("search_id")
+        ),
+    ),
+    (
+        "SELECT search_id FROM searches s LEFT JOIN clicks c WITHIN INTERVAL 5 MINUTES USING (search_id)",
+        lambda s: s.searches.join(s.clicks.rename(c_at="at"), on="search_id", how="left", within="5 minutes").select(
+            "search_id"
+        ),
     ),
     (
         "SELECT o.order_id FROM orders o JOIN stores s ON o.customer_id = s.customer_id AND o.customer_id = s.country",
@@ -153,7 +164,7 @@ JOINS: list[tuple[str, Callable[[Any], Any]]] = [
             "SELECT o.order_id, c.name FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.placed_at AS c "
             "ON o.customer_id = c.id"
         ),
-        lambda s: s.orders.join(renamed(s).as_of("placed_at"), on={"customer_id": "id"}).select("order_id", "name"),
+        lambda s: s.orders.join(renamed(s), on={"customer_id": "id"}, as_of="placed_at").select("order_id", "name"),
     ),
     (
         (
@@ -161,12 +172,12 @@ JOINS: list[tuple[str, Callable[[Any], Any]]] = [
             "ON o.customer_id = c.id KEEP '1 day'"
         ),
         lambda s: s.orders.join(
-            renamed(s).as_of("placed_at"), on={"customer_id": "id"}, how="left", keep="1 day"
+            renamed(s), on={"customer_id": "id"}, as_of="placed_at", how="left", keep="1 day"
         ).select("order_id", "name"),
     ),
     (
         "SELECT o.order_id, c.name FROM orders o JOIN customers FOR SYSTEM_TIME AS OF LATEST c ON o.customer_id = c.id",
-        lambda s: s.orders.join(renamed(s).latest(), on={"customer_id": "id"}).select("order_id", "name"),
+        lambda s: s.orders.join(renamed(s), on={"customer_id": "id"}, as_of="now").select("order_id", "name"),
     ),
     # chains
     (
@@ -208,9 +219,22 @@ def test_a_join_becomes_the_plan_of_the_verbs(
 
 def test_a_join_in_time_gives_a_stream_and_one_without_a_table(declared: Callable[[], Any]) -> None:
     app = declared().app
-    query = "SELECT s.search_id FROM searches s JOIN clicks c ON s.search_id = c.search_id"
-    assert isinstance(app.sql(query), Table)
-    assert isinstance(app.sql(f"{query} AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR"), Stream)
+    query = "SELECT s.search_id FROM searches s JOIN clicks c {} ON s.search_id = c.search_id {}"
+    assert isinstance(app.sql(query.format("WITHIN FOREVER", "")), Table)
+    assert isinstance(app.sql(query.format("WITHIN '1 hour'", "")), Stream)
+    assert isinstance(app.sql(query.format("", "AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR")), Stream)
+
+
+@pytest.mark.parametrize("one_end", ["", " AND c.at >= s.at"])
+def test_two_streams_are_joined_only_if_sql_says_how_far_apart_their_events_may_be(
+    declared: Callable[[], Any], one_end: str
+) -> None:
+    with pytest.raises(DeclarationError, match="join: it must be said how far apart in time") as refused:
+        declared().app.sql(f"SELECT s.search_id FROM searches s JOIN clicks c ON s.search_id = c.search_id{one_end}")
+    assert refused.value.hint == (
+        "c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR in ON gives a stream and keeps events for an hour; "
+        "JOIN c WITHIN FOREVER gives a table and keeps both streams forever"
+    )
 
 
 def test_all_columns_of_a_join_are_there_with_the_names_of_the_user(declared: Callable[[], Any]) -> None:

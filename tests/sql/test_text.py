@@ -28,7 +28,7 @@ QUERIES = [
     "SELECT order_id , amount * 2 AS twice FROM orders WHERE country = 'DE -- /* no comment' AND amount > 9",
     "SELECT country , count ( * ) AS n FROM orders GROUP BY country HAVING count ( * ) > 3",
     "SELECT window . start AS s , count ( * ) AS n FROM orders GROUP BY window ( placed_at , '1 hour' ) EMIT CHANGES",
-    "SELECT a . order_id FROM orders AS a LEFT SEMI JOIN orders AS b ON a . order_id = b . order_id",
+    "SELECT a . order_id FROM orders AS a LEFT SEMI JOIN orders AS b WITHIN FOREVER ON a . order_id = b . order_id",
     "SELECT * FROM orders QUALIFY ROW_NUMBER ( ) OVER ( PARTITION BY country ORDER BY amount DESC ) <= 3",
     "SELECT * FROM orders UNION ALL SELECT * FROM orders",
 ]

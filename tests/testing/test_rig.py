@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.app import App
-from penstock.errors import DeclarationError
+from penstock.errors import DeclarationError, PenstockError
 from penstock.flow.settings import AppSettings
 from penstock.flow.windows import tumbling
 from penstock.testing import Crash, Rig
@@ -92,6 +93,42 @@ def test_in_a_block_a_crash_is_expected_and_the_app_restarted(spark: SparkSessio
         with pytest.raises(DeclarationError, match=r"no step 'publsh'; it has plan, run, publish, commit") as refused:
             rig.crash_at("publsh")  # type: ignore[arg-type]
         assert refused.value.hint == "did you mean 'publish'?"
+
+
+def test_a_block_without_a_crash_does_not_crash_later(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        with pytest.raises(ZeroDivisionError), rig.crash_at("run"):
+            raise ZeroDivisionError
+        rig.append("orders", {"id": 1, "amount": 5, "placed": rig.now})  # one row needs no list
+        rig.run()
+        assert rig.view("large") == [{"id": 1}]
+
+
+def test_names_that_do_not_exist_are_answered_with_those_that_do(spark: SparkSession) -> None:
+    row = {"id": 1, "amount": 5, "placed": "2024-05-01 12:00:10"}
+    mistakes: list[tuple[Callable[[Any], object], str, str]] = [
+        (lambda rig: rig.append("ordrs", [row]), "topic 'ordrs': it does not exist", "'orders'?"),
+        (lambda rig: rig.append("orders", [{**row, "amuont": 5}]), "not in the schema; found 'amuont'", "'amount'?"),
+        (lambda rig: rig.append("orders", [{**row, "amount": "x"}]), "'amount' takes bigint; found 'x'", "an int"),
+        (lambda rig: rig.view("larg"), "has no view 'larg'; it has minutes, large, names", "'large'?"),
+        (lambda rig: rig.account("larg"), "has no view 'larg'", "'large'?"),
+        (lambda rig: rig.rows("ordrs"), "topic 'ordrs': it does not exist", "'orders'?"),
+        (lambda rig: rig.positions("ordrs"), "does not read topic 'ordrs'; it reads customers, orders", "'orders'?"),
+        (lambda rig: rig.watermark("ordrs"), "does not read topic 'ordrs'", "'orders'?"),
+        (lambda rig: rig.advnce("1 hour"), "Rig has no 'advnce'", "'advance'?"),
+    ]
+    with Rig(shop(), spark=spark) as rig:
+        for call, message, hint in mistakes:
+            with pytest.raises(PenstockError, match=message) as refused:
+                call(rig)
+            assert hint in str(refused.value.hint)
+        rig.crash_at("plan")
+        rig.append("orders", [row])
+        with pytest.raises(Crash):
+            rig.run()
+        for call in (rig.run, lambda: rig.account("large")):
+            with pytest.raises(AssertionError, match=r"the app has crashed: call restart\(\) first"):
+                call()  # type: ignore[call-arg]
 
 
 def test_the_clock_moves_by_durations_that_have_a_unit(spark: SparkSession) -> None:

@@ -157,7 +157,8 @@ class Commit:
 
     The runs it names, and their folders, have been synced before. `written` are the sinks whose topics have everything
     that the app has read, `origins` the offsets at which the app began to read each topic. `committed_at` is in
-    microseconds since 1970. `restored_from` names the savepoint, if the epoch was a restore.
+    microseconds since 1970. `restored_from` names the savepoint, if the epoch was a restore. `schemas` are those that
+    versions of the program have declared for each topic, oldest first.
     """
 
     epoch: int
@@ -169,6 +170,7 @@ class Commit:
     written: Mapping[str, SinkRecord] = field(default_factory=dict)
     origins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     restored_from: str | None = None
+    schemas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def views(self) -> Views:

@@ -21,6 +21,7 @@ from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.publish.targets import Targets, statuses
 from penstock.engine.resume.decide import DeclaredSink, Offsets, TopicFound, Written
 from penstock.engine.resume.track import Track
+from penstock.flow.schemas import Schemas
 
 NOTHING_REPLACED = ReplacedOutputs()
 
@@ -42,6 +43,7 @@ class AppState:
     epoch: int  # the last that is committed
     muted: frozenset[str] = frozenset()  # sinks that are built without writing: they have written everything before
     written: Written = field(default_factory=dict)  # sinks that have everything, beside those of the live track
+    schemas: Schemas = field(default_factory=dict)  # how versions of the program have declared their topics
 
     @property
     def token(self) -> int:
@@ -131,6 +133,7 @@ class AppState:
             self.replaced,
             {**self.written, **self._records(self.live)},
             self.origins,
+            schemas=self.schemas,
         )
 
 

@@ -92,6 +92,11 @@ class Found:
     forgotten: bool = False
 
     @property
+    def schemas(self) -> Mapping[str, tuple[str, ...]]:
+        """How versions of the program have declared their topics."""
+        return {} if self.last is None else self.last.schemas
+
+    @property
     def seen(self) -> EpochPlan | None:
         """The pending plan, if sinks have written its epoch."""
         pending = self.pending

@@ -14,6 +14,7 @@ from penstock.engine.resume.look import declared_by, find
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.pushdown import push_down
+from penstock.flow.schemas import with_earlier_schemas
 from penstock.logs import log_exists, open_log
 
 
@@ -35,7 +36,9 @@ def forecast(plan: flow.Plan, url: str | Path) -> Forecast:
 
 
 def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast:
-    declared, found = declared_by(log, plan, rebuild=rebuild), find(log, plan)
+    found = find(log, plan)
+    plan = with_earlier_schemas(plan, found.schemas)
+    declared = declared_by(log, plan, rebuild=rebuild)
     resume = decide(declared, found)
     try:
         check_inputs(log, push_down(plan))

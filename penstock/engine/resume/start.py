@@ -29,6 +29,7 @@ from penstock.engine.run.compiled import CompiledPlan, Home
 from penstock.engine.spark import session_for
 from penstock.flow import plan as flow
 from penstock.flow.pushdown import push_down
+from penstock.flow.schemas import with_earlier_schemas, with_schemas_of
 from penstock.flow.settings import AppSettings
 
 
@@ -50,13 +51,16 @@ def start(
     3. Finish a restore that was begun.
     4. Continue from the last commit, as far as this plan still means the same; build the rest again.
     """
+    schemas = find(log, declared).schemas
+    declared = with_earlier_schemas(declared, schemas)
     home = _home(log, declared.app, settings, spark)
     directory, partitions = home.directory, home.partitions
     inputs: dict[str, Input] = {}  # opened only when nothing is wrong: that makes topics that are missing
-    if compiled is not None and compiled.home == home:
+    plan = push_down(declared)
+    if compiled is not None and compiled.home == home and compiled.plan == plan:
         engine = compiled.reopen(inputs)
     else:
-        engine = CompiledPlan(session_for(spark, partitions), push_down(declared), inputs, home)
+        engine = CompiledPlan(session_for(spark, partitions), plan, inputs, home)
     plan = engine.plan
     check_plan(engine)  # 1
     check_columns(log, plan, engine.build().outputs)
@@ -88,6 +92,7 @@ def start(
         epoch=ledger.last_epoch(),
         muted=resume.muted,
         written=resume.written,
+        schemas=with_schemas_of(declared, schemas),
     )
     last = ledger.last_commit()
     return app if last is None else _resume_app(app, last, resume, rebuild=rebuild)

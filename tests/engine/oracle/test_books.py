@@ -63,7 +63,7 @@ def declared() -> ps.App:
     app.view(
         "clicked", both.join(clicks, on="kind", within="10 seconds", how="left", keep=KEEP).select("id", "clicked")
     )
-    app.view("looked_up", both.join(kinds.as_of("at"), on="kind", how="left", keep=KEEP).select("id", "name"))
+    app.view("looked_up", both.join(kinds, on="kind", as_of="at", how="left", keep=KEEP).select("id", "name"))
     return app
 
 

@@ -35,7 +35,7 @@ def clicked(app: ps.App, rows: ps.Stream) -> Rows:
 
 def looked_up(app: ps.App, rows: ps.Stream) -> Rows:
     kinds = app.table("kinds", schema="kind string, name string, since timestamp", key="kind", time="since")
-    return rows.join(kinds.as_of("at"), on="kind", how="left", keep="50 seconds").select("id", "name", n="1")
+    return rows.join(kinds, on="kind", as_of="at", how="left", keep="50 seconds").select("id", "name", n="1")
 
 
 def united(app: ps.App, rows: ps.Stream) -> Rows:

@@ -58,15 +58,15 @@ def app_of() -> App:
     app, events, items = declared(versions=True)
     some, things = events.select("id", "v", "happened"), items.select(item="id", w="v", since="since")
     on = {"v": "item"}
-    then = some.join(things.as_of("happened"), on=on, how="left", keep="10 minutes")
-    app.view("inner_then", some.join(things.as_of("happened"), on=on, keep="10 minutes").select("id", "v", "w"))
+    then = some.join(things, on=on, as_of="happened", how="left", keep="10 minutes")
+    app.view("inner_then", some.join(things, on=on, as_of="happened", keep="10 minutes").select("id", "v", "w"))
     app.view("left_then", then.select("id", "v", "w"))
     before = some.with_columns(asked="happened - INTERVAL 45 SECONDS")
-    app.view("earlier", before.join(things.as_of("asked"), on=on, how="left", keep="10 minutes").select("id", "v", "w"))
+    app.view("earlier", before.join(things, on=on, as_of="asked", how="left", keep="10 minutes").select("id", "v", "w"))
     large = things.where("w > 1")
-    app.view("few", some.join(large.as_of("happened"), on=on, how="left", keep="10 minutes").select("id", "v", "w"))
+    app.view("few", some.join(large, on=on, as_of="happened", how="left", keep="10 minutes").select("id", "v", "w"))
     app.view("summed", then.group_by("w").agg(n="count(*)", total="sum(v)"))
-    app.view("newest", some.join(things.latest(), on=on, how="left").select("id", "v", "w"))
+    app.view("newest", some.join(things, on=on, as_of="now", how="left").select("id", "v", "w"))
     return app
 
 

@@ -61,7 +61,7 @@ def test_tables_are_read_before_the_first_event_that_looks_up_in_them(tmp_path: 
     app = ps.App("shop")
     orders = app.topic("orders", schema="id long, customer long, at timestamp", time="at")
     customers = app.table("customers", schema="customer long, name string", key="customer")
-    app.view("named", orders.join(customers.latest(), on="customer"))
+    app.view("named", orders.join(customers, on="customer", as_of="now"))
     few, now = AppSettings(max_rows=4), 10**15
     with Log(tmp_path, clock=lambda: 1_000_000.0) as log:
         inputs = open_inputs(log, app.plan)
