@@ -39,7 +39,7 @@ def side_topics(log: Log) -> SideTopics:
 
 
 def stored(log: Log) -> list[tuple[str, int, int]]:
-    rows = log.topic("shop.dead").read().to_pylist()
+    rows = log.topic("shop.dead").read()
     return [(row["topic"], row["partition"], row["offset"]) for row in rows]
 
 
@@ -84,7 +84,7 @@ def test_late_rows_are_told_apart_by_what_they_were_late_for(log: Log) -> None:
     sides = side_topics(log)
     for view in ("minutes", "hours", "minutes"):
         sides.store({"events.late": late_rows(topic, {0: [1, 3]}, late_for=view, watermark=7_000_000)})
-    rows = log.topic("events.late").read().to_pylist()
+    rows = log.topic("events.late").read()
     assert sorted((row["late_for"], row["id"], row["late_offset"]) for row in rows) == [
         ("hours", 1, 1),
         ("hours", 3, 3),
