@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 
 from penstock.flow.code import digest
-from penstock.flow.plan import Node
+from penstock.flow.plan import Node, upstream
 
 
 def fingerprint(node: Node) -> str:
     """Sixteen hexadecimal digits, the same in every process for the same program."""
-    return _fingerprint(node, {})
+    known: dict[int, str] = {}
+    for step in upstream(node):  # inputs first, so that plans may be deeper than Python's stack
+        _fingerprint(step, known)
+    return _fingerprint(node, known)
 
 
 def _fingerprint(value: object, known: dict[int, str]) -> str:

@@ -80,7 +80,7 @@ class ViewChange:
             return self.removed if self.key is None or not len(self.added) else self.removed[:0]
         kept = {_key_of(row) for row in self._key_rows(self.added)}
         gone = [at for at, row in enumerate(self._key_rows(self.removed)) if _key_of(row) not in kept]
-        return Result(self.removed.to_arrow().take(pa.array(gone, pa.int64())), epoch=self.epoch)
+        return Result(self.removed.to_arrow().take(number_array(np.array(gone, dtype=np.int64))), epoch=self.epoch)
 
     @property
     def _weights(self) -> npt.NDArray[np.int64]:
@@ -89,7 +89,7 @@ class ViewChange:
     def _rows(self, counts: npt.NDArray[np.int64]) -> Result:
         """Each row as often as it counts; those that count less than once are left out."""
         at = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
-        return Result(self.table.drop_columns([WEIGHT]).take(pa.array(at)), epoch=self.epoch)
+        return Result(self.table.drop_columns([WEIGHT]).take(number_array(at)), epoch=self.epoch)
 
     def _key_rows(self, rows: Result) -> Result:
         return Result(rows.to_arrow().select(list(self.key or ())))
