@@ -119,7 +119,7 @@ def spark_session() -> Iterator[SparkSession]:
 
 def view_rows(views: ViewReader, sql: str) -> pa.Table:
     """What a reader of the views gets."""
-    return views.query(sql).arrow()
+    return views.query(sql).rows().to_arrow()
 
 
 def count_from_environment(name: str, default: int) -> int:

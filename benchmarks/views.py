@@ -49,7 +49,7 @@ def measurements() -> Iterator[Measurement]:
             name="open and check the runs", value=seconds(lambda: reader.refresh().open("orders")), unit="s"
         )
         own = duckdb.connect(":memory:")
-        own.register("rows_of_the_view", reader.query("select * from orders").arrow())
+        own.register("rows_of_the_view", reader.query("select * from orders").rows().to_arrow())
         own.execute("create table orders as select * from rows_of_the_view")
         yield from _scans(reader, own)
         yield from _changing(app, reader)
@@ -60,10 +60,10 @@ def measurements() -> Iterator[Measurement]:
 
 def _scans(reader: ViewReader, own: duckdb.DuckDBPyConnection) -> Iterator[Measurement]:
     for name, sql in (("group by", GROUP_BY), ("filtered scan", FILTERED)):
-        assert reader.query(sql).arrow().num_rows == len(own.execute(sql).fetchall())
+        assert reader.query(sql).rows().to_arrow().num_rows == len(own.execute(sql).fetchall())
         yield compared(
             f"{name}, {ROWS:,} rows",
-            best_seconds(lambda sql=sql: reader.query(sql).arrow()),  # type: ignore[misc]
+            best_seconds(lambda sql=sql: reader.query(sql).rows().to_arrow()),  # type: ignore[misc]
             "s",
             compared_with="DuckDB's own table",
             reference=best_seconds(lambda sql=sql: own.execute(sql).fetchall()),  # type: ignore[misc]
@@ -76,8 +76,8 @@ def _changing(app: _App, reader: ViewReader) -> Iterator[Measurement]:
     taken = []
     for epoch in range(EPOCHS):
         app.write(_some_ids(seed=1_000 + epoch), seed=2_000 + epoch)
-        taken.append(seconds(lambda: reader.query(GROUP_BY).arrow()))
-    again = median_seconds(lambda: reader.query(GROUP_BY).arrow())
+        taken.append(seconds(lambda: reader.query(GROUP_BY).rows().to_arrow()))
+    again = median_seconds(lambda: reader.query(GROUP_BY).rows().to_arrow())
     yield compared(
         f"group by after an epoch of {CHANGED:,} changes",
         sorted(taken)[len(taken) // 2],

@@ -143,7 +143,7 @@ def main() -> None:
 def compare() -> None:
     """The views beside the log they come from."""
     with Log(app.log, create=False) as log:
-        rows = log.topic("orders").read().to_pylist()
+        rows = log.topic("orders").read()
     (totals,) = app.query("SELECT * FROM totals")
     corrected = app.query("SELECT count(*) AS windows FROM revenue WHERE revision > 0")[0]["windows"]
     revenue = sum((row["amount"] for row in rows), Decimal())

@@ -161,7 +161,7 @@ def main(folder: Path) -> None:
 
         shop.kill()
         shop.join()
-        missing = ORDERS - orders.read().num_rows
+        missing = ORDERS - len(orders.read())
         assert missing > 0, "the shop was done before it could be killed"
 
         print(f"The shop was killed at work; {missing:,} orders are missing. It starts again, from its first order.")
@@ -176,8 +176,8 @@ def proof(log: Log, revenue: Revenue) -> str:
     """Compare what is in the log with what should be there."""
     expected = Revenue()
     expected.add([order(number) for number in range(ORDERS)])
-    stored = log.topic("orders").read().to_pylist()
-    newest = {row["country"]: row for row in log.topic("revenue").read().to_pylist()}
+    stored = log.topic("orders").read()
+    newest = {row["country"]: row for row in log.topic("revenue").read()}
 
     assert sorted(row["order_id"] for row in stored) == list(range(ORDERS)), "an order is missing, or there twice"
     assert revenue.totals() == expected.totals(), "the totals are not those of the orders"

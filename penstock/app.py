@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.derive.views import ViewChange, ViewReader
     from penstock.engine.spark import SparkSession
+    from penstock.schema.result import Result
     from penstock.summary import EpochSummary, RunSummary
 
 DEFAULT_LOG = "./penstock-data"
@@ -231,10 +232,15 @@ class App(SuggestsNames):
 
         return run_app(self, once=once, spark=spark, stop=stop, on_epoch=on_epoch)
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
+    def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
+        """All rows of a view, in no order: `app.read("revenue").to_pandas()`. `columns` narrows them."""
+        return self._views().read(view, columns=columns)
+
+    def query(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Result:
         """Ask the views with SQL, also while the app runs: `app.query("select * from revenue where n > ?", [3])`.
 
-        All views in a question are of the same epoch. Rows are dicts.
+        All views in a query are of the same epoch. The result is a sequence of dicts, and has `to_arrow()`,
+        `to_pandas()` and `to_polars()`.
         """
         with self._views().query(sql, parameters) as answer:
             return answer.rows()
@@ -250,12 +256,17 @@ class App(SuggestsNames):
     def changes(
         self, view: str, *, after: int | None = None, timeout: float | None = None, stop: Event | None = None
     ) -> Iterator[ViewChange]:
-        """What each epoch adds to a view and takes away from it, as epochs are committed, each once and in order.
+        """What each epoch adds to a view and removes from it, as epochs are committed, each once and in order:
 
-        - `after`: the last epoch that is known; without it, the newest. What was applied goes on from `change.epoch`.
-        - `timeout`: for how many seconds to wait for the next epoch; without it, forever. `stop`: ends it when set.
+            rows = app.read("revenue")
+            for change in app.changes("revenue", after=rows.epoch):
+                print(change.added, change.deleted)
 
-        ChangesLostError says that changes in between are no longer there: take all rows, and begin again.
+        - `after`: the last epoch that is known; without it, the newest. Resume after `change.epoch`.
+        - `timeout`: how many seconds to wait for the next epoch before ending; without it, forever. `stop`: ends it
+          when set.
+
+        ChangesLostError says that changes in between are no longer kept: read all rows again, and start over.
         """
         return self._views().changes(view, after=after, timeout=timeout, stop=stop)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.units import utc_datetime
+from penstock.schema.to_text import instant_text as instant_text
+from penstock.schema.to_text import json_value as json_value
+from penstock.schema.to_text import plain_text as plain_text
 
 if TYPE_CHECKING:
     from penstock.flow.plan import Plan
@@ -68,39 +66,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         print_line(line.rstrip())
 
 
-def instant_text(moment: datetime | int) -> str:
-    """A time as ISO 8601 in UTC, given as a datetime or as microseconds since 1970."""
-    if isinstance(moment, int):
-        try:
-            return instant_text(utc_datetime(moment))
-        except OverflowError:
-            from penstock.schema.to_python import far_time
-
-            return f"{far_time(moment, 'us')}Z"
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def json_value(value: object) -> object:
-    """A value as JSON represents it: times, dates and decimals as text, binary as base64."""
-    if isinstance(value, bool | int | str | None):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
-    if isinstance(value, datetime):
-        return instant_text(value) if value.tzinfo else value.isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return {_member_name(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, Iterable):
-        return [json_value(item) for item in value]
-    return str(value)
-
-
 def value_text(value: object) -> str:
     """A value on one line for people: without quotes where that is unambiguous, with quotes otherwise."""
     if isinstance(value, str):
@@ -108,17 +73,6 @@ def value_text(value: object) -> str:
     return plain_text(value)
 
 
-def plain_text(value: object) -> str:
-    """A value as text without quotes: texts as they are, anything else as JSON."""
-    simple = json_value(value)
-    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
-
-
 def count_text(count: int, noun: str) -> str:
     """A number with its noun: '1 row', '2 rows', '10,000 rows'."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _member_name(key: object) -> str:
-    name = json_value(key)
-    return name if isinstance(name, str) else json.dumps(name)

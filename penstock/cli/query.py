@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,12 +14,10 @@ import typer
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AppName, LogPath
 from penstock.cli.output import json_value, plain_text
+from penstock.schema.to_text import table_lines
 
 if TYPE_CHECKING:
-    from penstock.derive.views.answer import Answer, Row
-
-# How many rows decide the width of columns; the rows after them are printed as they come.
-ROWS_TO_MEASURE = 1_000
+    from penstock.derive.views.answer import Answer
 
 
 @command
@@ -45,7 +43,7 @@ def query(
         if as_json:
             lines = _json_lines(answer)
         else:
-            lines = _csv_lines(answer) if as_csv else _table_lines(answer.columns, iter(answer))
+            lines = _csv_lines(answer) if as_csv else table_lines(answer.columns, iter(answer))
         for line in lines:
             sys.stdout.write(line + "\n")
 
@@ -80,34 +78,3 @@ def _csv_lines(answer: Answer) -> Iterator[str]:
     for row in chain([answer.columns], answer):
         writer.writerow(["" if value is None else plain_text(value) for value in row])
         yield line.text.removesuffix("\r\n")
-
-
-def _table_lines(columns: Iterable[str], rows: Iterator[Row]) -> Iterator[str]:
-    """Rows under their column names. Numbers are right-aligned; null is a dash."""
-    first = list(islice(rows, ROWS_TO_MEASURE))
-    names = list(columns)
-    cells = [[_cell(value) for value in row] for row in first]
-    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    right = [_is_number(column) for column in zip(*first, strict=True)] or [False] * len(names)
-    yield _line(names, widths, right)
-    for row in chain(cells, ([_cell(value) for value in row] for row in rows)):
-        yield _line(row, widths, right)
-
-
-def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
-    placed = zip(cells, widths, right, strict=True)
-    return "  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in placed).rstrip()
-
-
-def _is_number(values: Iterable[object]) -> bool:
-    from decimal import Decimal
-
-    kinds = {type(value) for value in values} - {type(None)}
-    return bool(kinds) and kinds <= {int, float, Decimal}
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    text = plain_text(value)
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)

@@ -5,6 +5,7 @@ of its own. Nothing here does anything, and importing it loads nothing heavy.
 """
 
 from penstock.contracts.log import (
+    DELETED,
     Batch,
     DeleteMarks,
     Extent,
@@ -47,6 +48,7 @@ from penstock.contracts.target import (
 )
 
 __all__ = [
+    "DELETED",
     "Batch",
     "CannotTakeBack",
     "Captured",

@@ -30,6 +30,9 @@ Position: TypeAlias = "bool | int | float | str | Sequence[Position | None] | Ma
 Rows: TypeAlias = "pa.RecordBatch | Sequence[Mapping[str, object]]"
 DeleteMarks: TypeAlias = "Sequence[bool] | pa.BooleanArray"
 
+DELETED = "_deleted"
+"""The column that marks rows which delete their key, where delete markers are read together with other rows."""
+
 
 # -- topics -----------------------------------------------------------------------------------------------------------
 
@@ -77,6 +80,14 @@ class Batch:
         import pyarrow.compute as pc
 
         return self.rows if self.deleted is None else self.rows.filter(pc.invert(self.deleted))
+
+    @property
+    def rows_marked(self) -> pa.RecordBatch:
+        """All rows, with one more column, `_deleted`: whether a row only deletes its key."""
+        import pyarrow as pa
+
+        marks = pa.repeat(False, len(self)) if self.deleted is None else self.deleted
+        return self.rows.append_column(DELETED, marks)
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         stop = len(self) if length is None else start + length

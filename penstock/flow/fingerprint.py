@@ -9,12 +9,13 @@ The names of the classes and fields in `plan.py` are part of it: renaming one wo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import get_args
 
 from penstock.flow.code import digest
 from penstock.flow.needs import EVERYTHING, Columns, in_lower_case, is_needed, needed_of_input
-from penstock.flow.plan import Node, Topic
+from penstock.flow.plan import Node, Topic, inputs
 from penstock.schema.arrow import parse_schema
 from penstock.schema.ddl import Field
 
@@ -24,7 +25,27 @@ _Known = dict[tuple[int, Columns], str]
 
 def fingerprint(node: Node) -> str:
     """Sixteen hexadecimal digits, the same in every process for the same program."""
-    return _fingerprint(node, EVERYTHING, {})
+    known: _Known = {}
+    for step, needed in _steps(node):
+        _fingerprint(step, needed, known)
+    return known[id(node), EVERYTHING]
+
+
+def _steps(node: Node) -> Iterator[tuple[Node, Columns]]:
+    """A node and all upstream ones, with the columns that are needed of them.
+
+    Inputs come first, so that plans may be deeper than Python's stack.
+    """
+    seen: set[tuple[int, Columns]] = set()
+    stack = [(node, EVERYTHING, False)]
+    while stack:
+        step, needed, inputs_are_done = stack.pop()
+        if inputs_are_done:
+            yield step, needed
+        elif (id(step), needed) not in seen:
+            seen.add((id(step), needed))
+            of_inputs = needed_of_input(step, needed)
+            stack += [(step, needed, True), *((input_, of_inputs, False) for input_ in inputs(step))]
 
 
 def _fingerprint(value: object, needed: Columns, known: _Known) -> str:

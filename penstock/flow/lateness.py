@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.errors import DeclarationError
@@ -115,6 +115,8 @@ def with_late_bound(node: Node, bound: Lateness) -> Node:
             bound_nodes[id(unbound)] = _bind_node(unbound, bind, bound)
         return bound_nodes[id(unbound)]
 
+    for step in upstream(node):  # inputs first, so that plans may be deeper than Python's stack
+        bind(step)
     return bind(node)
 
 
@@ -232,6 +234,18 @@ def timed_sources(node: Node) -> tuple[str, ...]:
 def clock_topics(node: Node) -> tuple[str, ...]:
     """The topics whose common watermark is the time of a node; for `distinct`, those of the step that bounds it."""
     return node.late.topics if isinstance(node, Distinct) and node.late is not None else timed_sources(node)
+
+
+def clock_topics_of(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
+    """`clock_topics` of many nodes, each given after those that it reads: much faster than one after the other."""
+    sources: dict[Node, frozenset[str]] = {}
+    clocks: dict[Node, tuple[str, ...]] = {}
+    for node in nodes:
+        own = {node.name} if isinstance(node, Topic) and node.timing else ()
+        sources[node] = frozenset(own).union(*(sources[input_] for input_ in timed_inputs(node)))
+        bounded = isinstance(node, Distinct) and node.late is not None
+        clocks[node] = clock_topics(node) if bounded else tuple(sorted(sources[node]))
+    return clocks
 
 
 def timed_inputs(node: Node) -> tuple[Node, ...]:

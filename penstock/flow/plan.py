@@ -230,9 +230,16 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    inputs: tuple[Node, ...] = field(hash=False)
+    inputs: tuple[Node, ...]
     shape: Shape
     location: Location = field(compare=False)
+
+    def __hash__(self) -> int:
+        """Unions differ in little but their inputs, and equal hashes would make sets of many unions slow.
+
+        So its inputs count, but not the inputs of those that are unions themselves.
+        """
+        return hash((self.shape, *(len(part.inputs) if isinstance(part, Union) else part for part in self.inputs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,14 +486,18 @@ def nodes(plan: Plan) -> Iterator[Node]:
 def upstream(*ends: Node) -> Iterator[Node]:
     """These nodes and everything that they read, each node once, after the nodes that it reads itself."""
     seen: set[Node] = set()
-
-    def visit(node: Node) -> Iterator[Node]:
-        if node in seen:
-            return
-        seen.add(node)
-        for input_ in inputs(node):
-            yield from visit(input_)
-        yield node
-
+    # The nodes on the way down, each with its siblings that are still to visit. Not recursive: plans can be deep.
+    path: list[tuple[Node, Iterator[Node]]] = []
     for end in ends:
-        yield from visit(end)
+        pending = iter((end,))
+        while True:
+            node = next(pending, None)
+            if node is not None and node not in seen:
+                seen.add(node)
+                path.append((node, pending))
+                pending = iter(inputs(node))
+            elif node is None:
+                if not path:
+                    break
+                node, pending = path.pop()
+                yield node

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.contracts import Batch, TopicSettings
     from penstock.log.description import check_topic
     from penstock.log.groups import Delivery, Group, Lag, Member, Move
+    from penstock.log.intake import Rows
     from penstock.log.kept import Kept
     from penstock.log.log import Log
     from penstock.log.log_writer import LogWriter
@@ -46,6 +47,7 @@ _HOMES = {
     "Reader": "penstock.log.reader",
     "Retention": "penstock.log.retention",
     "Rewritten": "penstock.log.rewrite",
+    "Rows": "penstock.log.intake",
     "StagedRows": "penstock.log.staging",
     "Staging": "penstock.log.staging",
     "Statistics": "penstock.log.verify",
@@ -76,6 +78,7 @@ __all__ = [
     "Reader",
     "Retention",
     "Rewritten",
+    "Rows",
     "StagedRows",
     "Staging",
     "Statistics",

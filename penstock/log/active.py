@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.errors import UnavailableError
 from penstock.log.frame import BadFrameError, Header
 from penstock.log.index import IndexBuilder, IndexFile
 from penstock.log.partition import Partition, read_state
@@ -21,6 +22,11 @@ class ActiveSegment:
         partition.remove_garbage(manifest)
         self.tail = tail
         self.file = partition.open_segment(manifest.active)
+        try:
+            partition.check_writable(self.file)
+        except UnavailableError:
+            self.file.close()
+            raise
         try:
             self.state, position = read_state(self.file)
             frames = self._frames(position, manifest.active.base_offset, tail)

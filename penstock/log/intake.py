@@ -15,15 +15,16 @@ from penstock.errors import DeclarationError, RowError
 from penstock.log.conversion import SharedConversion
 from penstock.log.frame import DELETED_COLUMN, DELETES, HEADER_BYTES
 from penstock.log.versions import Keys
+from penstock.schema.frames import ArrowStream, frame_to_batch
 from penstock.schema.hashing import KeyColumn, hash_keys, partition_of
-from penstock.schema.rows import ArrowStream, as_arrow, batch_to_schema
 
 # Any second seed: it only has to differ from Spark's 42.
 SECOND_SEED = 7_046_029_254
 
 Rows = ArrowStream | Iterable[Mapping[str, object]] | Mapping[str, object]
-"""Arrow batches and tables, data frames of pandas and polars, or dicts."""
-Marks = Sequence[bool] | pa.BooleanArray
+"""Arrow batches and tables, data frames of pandas and Polars, or dicts."""
+Marks = Sequence[bool] | pa.BooleanArray | bool
+"""For each row whether it deletes its key, or for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +45,38 @@ class Intake:
         schema = self.schema
         if deletes:
             schema = pa.schema([f if f.name in self.settings.key else f.with_nullable(True) for f in schema])
-        table = as_arrow(rows)
-        if table is not None:
-            return batch_to_schema(table, schema, where=self.where)
-        return self.conversion.batch(self._list_rows(rows), schema, where=self.where)
+        batch = frame_to_batch(rows, schema, where=self.where)
+        return self.conversion.batch(self._list_rows(rows), schema, where=self.where) if batch is None else batch
 
     def _list_rows(self, rows: object) -> Sequence[Mapping[str, object]]:
         """A list, whatever was given: an iterator can be gone through only once."""
         if isinstance(rows, Mapping):
+            self._refuse_columns(rows)
             return [rows]
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            lazy = "call .collect() first; or " if hasattr(rows, "collect") else ""
             raise RowError(
-                f"{self.where}: rows are dicts or Arrow batches; found {type(rows).__name__}",
-                hint="append a dict, a list of dicts, a data frame of pandas or polars, or an Arrow batch or table",
+                f"{self.where}: rows are dicts, Arrow or data frames; found {type(rows).__name__}",
+                hint=f"{lazy}append a dict, a list of dicts, an Arrow table, or a data frame of pandas or Polars",
             )
         return list(rows)
 
+    def _refuse_columns(self, row: Mapping[str, object]) -> None:
+        """Refuse a dict of whole columns, which is a row of lists to us."""
+        lists = [name for name, value in row.items() if isinstance(value, list | tuple | np.ndarray)]
+        if lists and len(lists) == len(row) and not any(_is_list(self.schema, name) for name in lists):
+            raise RowError(
+                f"{self.where}: a dict is one row; found a list in each of its columns",
+                hint="to append columns, give pyarrow.table(...) or a data frame",
+            )
+
     def checked_rows(self, rows: Rows, deleted: Marks | None) -> tuple[pa.RecordBatch, int]:
         """The rows in stored form, with the flags that tell which hidden columns they have."""
-        marks = None if deleted is None else self._marks(deleted)
-        batch = self.batch(rows, deletes=marks is not None)
-        if marks is None:
+        batch = self.batch(rows, deletes=deleted is not None and deleted is not False)
+        if deleted is None or deleted is False:
             self._check_nulls(batch, batch)
             return batch, 0
+        marks = pa.array(np.ones(batch.num_rows, dtype=np.bool_)) if deleted is True else self._marks(deleted)
         if not self.settings.key:
             raise RowError(f"{self.where}: rows cannot be deleted; the topic has no key")
         if len(marks) != batch.num_rows:
@@ -76,7 +86,7 @@ class Intake:
             return batch, 0
         return batch.append_column(DELETED_COLUMN, marks), DELETES
 
-    def _marks(self, deleted: Marks) -> pa.BooleanArray:
+    def _marks(self, deleted: Sequence[bool] | pa.BooleanArray) -> pa.BooleanArray:
         try:
             return pa.array(deleted, type=pa.bool_())
         except (pa.ArrowException, TypeError):
@@ -160,6 +170,10 @@ class Intake:
         columns = self.key_columns(batch)
         first, second = hash_keys(columns), hash_keys(columns, seed=SECOND_SEED)
         return Keys(first.view(np.uint64), second.view(np.uint64))
+
+
+def _is_list(schema: pa.Schema, name: str) -> bool:
+    return name in schema.names and pa.types.is_nested(schema.field(name).type)
 
 
 def _refuse_null(batch: pa.RecordBatch, name: str, problem: str) -> None:

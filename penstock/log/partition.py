@@ -202,6 +202,17 @@ class Partition:
             raise
         return file
 
+    def check_writable(self, active: File) -> None:
+        """Refuse a partition whose active segment or tail this process may only read, before anything is written."""
+        try:
+            active.check_writable()
+            self.tail_file.check_writable()
+        except PermissionError as error:
+            raise UnavailableError(
+                f"{self.where}: this process may not write {error.filename}",
+                hint=f"as its owner, make it writable: chmod u+w {error.filename}; or run this process as its owner",
+            ) from error
+
     def remove_garbage(self, manifest: Manifest) -> None:
         """Remove what unfinished steps left behind. Only under the partition's lock."""
         known = {name for segment in manifest.segments for name in (segment.name, segment.index_name)}

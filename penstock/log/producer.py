@@ -80,21 +80,27 @@ class Producer:
         datetime or in ISO 8601; without a zone it is taken as UTC.
         """
         topic = self._open_topic(topic)
+        if topic.settings.time is None:
+            raise DeclarationError(
+                f"producer '{self.name}': topic '{topic.name}' has no event time, so no time can be promised in it",
+                hint="promise in a topic that was created with time=...",
+            )
         moment = self._moment(time)
         with self._turn, self.current():
             promise = Promise(self.id, moment, topic.ends())
             store_promise(self._catalog, topic.name, topic.id, promise)
 
-    def last_sequence(self, topic: Topic) -> int:
+    def last_sequence(self, topic: Topic | str) -> int:
         """The largest sequence any partition holds; -1 for none.
 
         A crash may have stored only some partitions of that sequence: send it again first, whole.
         """
         with self._turn, self.current():
-            return self._last_stored(topic)
+            return self._last_stored(self._open_topic(topic))
 
-    def sequences(self, topic: Topic) -> list[int]:
+    def sequences(self, topic: Topic | str) -> list[int]:
         """For each partition the largest sequence that it holds of this producer; -1 for none."""
+        topic = self._open_topic(topic)
         marks = [topic.files.writer(number).mark_of(self.id) for number in topic.files.numbers]
         return [mark.sequence if mark else NO_SEQUENCE for mark in marks]
 

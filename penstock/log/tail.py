@@ -97,6 +97,12 @@ class TailFile:
         self._copy: File | None = None
         self._open_copy(create=create)
 
+    def check_writable(self) -> None:
+        """Raise PermissionError, which names the file, if this process may only read the tail or its copy."""
+        self._file.check_writable()
+        if self._copy is not None:
+            self._copy.check_writable()
+
     def read(self) -> Tail | None:
         """The tail; None if it is not whole, or not of this partition."""
         return self._record(self._file)

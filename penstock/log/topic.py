@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from penstock.contracts import Batch, Extent, Start, TopicSettings
+from penstock.contracts import DELETED, Batch, Extent, Start, TopicSettings
 from penstock.errors import DeclarationError, RowError
 from penstock.log.appender import Appender
 from penstock.log.description import Description, check_topic
@@ -31,11 +31,11 @@ from penstock.log.rewrite import (
 )
 from penstock.log.topic_files import TopicFiles
 from penstock.log.verify import Statistics, Verified, partition_statistics, verify_partition
-from penstock.schema.arrow import conform, evolve, parse_schema
+from penstock.schema.arrow import check_columns, conform, evolve, parse_schema
 from penstock.schema.ddl import to_ddl
 from penstock.schema.hashing import hash_keys, partition_of
+from penstock.schema.result import Result
 from penstock.schema.rows import rows_to_batch
-from penstock.suggest import closest
 
 
 class Topic:
@@ -117,9 +117,10 @@ class Topic:
     ) -> list[Appended]:
         """Store rows, each in the partition of its key; return where, once they are as durable as the topic promises.
 
-        Without a key the whole call goes to one partition, the next in turn. `deleted` marks rows that delete their
-        key. `expect` (versioned topics, rows of one key) stores them only if that key's last version is this; 0 means
-        it has none. The rows of one partition are stored together or not at all.
+        Rows are a dict, a list of dicts, a batch or table of Arrow, or a data frame of pandas or Polars. Without a key
+        the whole call goes to one partition, the next in turn. `deleted` marks rows that delete their key. `expect`
+        (versioned topics, rows of one key) stores them only if that key's last version is this; 0 means it has none.
+        The rows of one partition are stored together or not at all.
         """
         requests = self.appender.requests(rows, deleted=deleted, partition=partition, expect=expect)
         return self.appender.store(requests)
@@ -131,8 +132,7 @@ class Topic:
 
     def delete(self, keys: Rows) -> list[Appended]:
         """Store delete markers for these keys: rows of which only the key (and the event time, if given) counts."""
-        batch = self.files.intake().batch(keys, deletes=True)
-        return self.append(batch, deleted=pa.array(np.ones(batch.num_rows, dtype=np.bool_)))
+        return self.append(keys, deleted=True)
 
     def fitted_rows(self, rows: Rows, *, deleted: Marks | None = None) -> pa.RecordBatch:
         """The rows with the topic's columns, checked in every way in which an append checks them; RowError otherwise.
@@ -154,16 +154,21 @@ class Topic:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, start: Start = "start", *, columns: Sequence[str] | None = None) -> pa.Table:
-        """Everything from `start` to the present end, as one Arrow table over the mapped files.
+    def read(self, start: Start = "start", *, columns: Sequence[str] | None = None, deletes: bool = False) -> Result:
+        """Everything from `start` to the present end: as dicts, Arrow, pandas or Polars, over the mapped files.
 
-        Delete markers are left out; `batches` has them.
+        Rows that only delete their key are left out. With `deletes` they are among the others, with null in all columns
+        but the key, and the column `_deleted` tells them apart.
         """
-        batches = [batch.rows_kept for batch in self.batches(start, columns=columns)]
+        if deletes and DELETED in self.schema.names:
+            raise DeclarationError(
+                f"topic '{self.name}': it has a column '{DELETED}' of its own", hint="read topic.batches() instead"
+            )
+        batches = [batch.rows_marked if deletes else batch.rows_kept for batch in self.batches(start, columns=columns)]
         # Known only now: another process may have changed the schema while we were reading.
-        names = self._columns(columns) or self.schema.names
-        schema = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema=schema)
+        fields = [self.schema.field(name).with_nullable(True) for name in self._columns(columns) or self.schema.names]
+        schema = pa.schema([*fields, pa.field(DELETED, pa.bool_())] if deletes else fields)
+        return Result(pa.Table.from_batches([conform(batch, schema) for batch in batches], schema=schema))
 
     def batches(
         self,
@@ -249,14 +254,8 @@ class Topic:
             reader.close()
 
     def _columns(self, columns: Sequence[str] | None) -> list[str] | None:
-        columns = [columns] if isinstance(columns, str) else columns
-        for name in columns or ():
-            if name not in self.schema.names:
-                raise DeclarationError(
-                    f"topic '{self.name}': there is no column '{name}'; it has {', '.join(self.schema.names)}",
-                    hint=closest(name, self.schema.names),
-                )
-        return None if columns is None else list(columns)
+        """None stays None: all columns, also those that another process adds meanwhile."""
+        return None if columns is None else check_columns(columns, self.schema.names, where=f"topic '{self.name}'")
 
     # -- keeping it in order ------------------------------------------------------------------------------------------
 

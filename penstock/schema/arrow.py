@@ -7,15 +7,16 @@ items of an array or a map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow as pa
 
 from penstock.errors import DeclarationError
 from penstock.schema.ddl import COMMENT, Field, comment_of, parse_ddl, to_ddl, type_ddl
 from penstock.schema.declared import AnySchema, as_ddl
+from penstock.suggest import closest
 
-__all__ = ["RESERVED_PREFIX", "WIDER_TYPES", "conform", "evolve", "parse_schema", "to_ddl"]
+__all__ = ["RESERVED_PREFIX", "WIDER_TYPES", "check_columns", "conform", "evolve", "parse_schema", "to_ddl"]
 
 RESERVED_PREFIX = "_penstock"
 """Reserved for columns that Penstock adds, such as offsets: no column of a user starts with it."""
@@ -117,6 +118,17 @@ def evolve(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.
             hint="add nullable columns or widen types; for any other change, copy the rows to a new topic",
         )
     return pa.schema(fields)
+
+
+def check_columns(columns: Sequence[str] | str | None, known: Sequence[str], *, where: str) -> list[str]:
+    """The columns to read, of those that are known; None means all of them. DeclarationError for any other."""
+    wanted = known if columns is None else [columns] if isinstance(columns, str) else columns
+    for name in wanted:
+        if name not in known:
+            raise DeclarationError(
+                f"{where}: there is no column '{name}'; it has {', '.join(known)}", hint=closest(str(name), list(known))
+            )
+    return list(wanted)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

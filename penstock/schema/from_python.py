@@ -23,6 +23,7 @@ from penstock.suggest import closest
 Reader: TypeAlias = Callable[[object], object]
 """Turns a user's value into the one that Arrow stores exactly, or raises MisfitError. None stays None."""
 
+_PANDAS_NULLS = frozenset({"NaTType", "NAType"})  # by name, so that pandas need not be imported
 # Python reads at most six digits of a fraction of a second, and silently drops the rest.
 _BEYOND_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 
@@ -45,7 +46,8 @@ def reader_of(type_: pa.DataType, path: str) -> Reader:
     memoryview. decimal takes Decimal, int and str when exact, and a float by its shortest text (12.34 is 12.34, but
     0.1 + 0.2 has too many digits). date takes date. timestamp takes datetime, and one without a zone means UTC;
     timestamp_ntz takes datetime without a zone. Both take a date as its midnight. All three take ISO 8601 text.
-    array takes list and tuple, struct a mapping with known names, map a mapping or a list of pairs.
+    array takes list and tuple, struct a mapping with known names, map a mapping or a list of pairs. None is null, and
+    so are NaT and NA of pandas; NaN is a number.
     """
     if isinstance(type_, pa.ListType):
         return _list_reader(type_, path)
@@ -60,14 +62,19 @@ def _guard(read: Reader, type_: pa.DataType, path: str) -> Reader:
     """Wrap a reader: None passes, and a refusal becomes a MisfitError with the refusal's text as its hint."""
 
     def read_or_refuse(value: object) -> object:
-        if value is None:
+        if value is None or type(value).__name__ in _PANDAS_NULLS:
             return None
         try:
             return read(value)
         except (TypeError, ValueError, OverflowError) as refusal:
-            raise MisfitError(path, type_, value, str(refusal)) from None
+            hint = f"{refusal}; for null, give None and not NaN" if _is_nan(value) else str(refusal)
+            raise MisfitError(path, type_, value, hint) from None
 
     return read_or_refuse
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def _scalar_reader(type_: pa.DataType) -> Reader:
@@ -144,6 +151,8 @@ def _read_datetime(value: object) -> dt.datetime:
             raise ValueError("timestamps have microseconds; this one is finer")
         return dt.datetime.fromisoformat(value)
     if isinstance(value, dt.datetime):
+        if getattr(value, "nanosecond", 0):  # a Timestamp of pandas
+            raise ValueError("timestamps have microseconds; this one is finer")
         return value
     if isinstance(value, dt.date):
         return dt.datetime.combine(value, dt.time())

@@ -11,7 +11,7 @@ import datetime as dt
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -43,12 +43,14 @@ _NULL = frozenset({type(None)})
 # Not list views: Arrow's cast from a list view to a list loses the items of the last row (seen in pyarrow 26).
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
 # Within a family, Arrow's safe cast checks the values and refuses those that do not fit.
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
     (pa.types.is_integer,),
     (pa.types.is_decimal,),
     (pa.types.is_date,),
-    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    _TEXTS,
     (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
 )
 
@@ -62,25 +64,10 @@ def rows_to_batch(rows: Sequence[Mapping[str, object]], schema: pa.Schema, *, wh
     a wrong type or out of range.
     """
     _check_names(rows, schema, where)
-    columns = [_convert_column([row.get(field.name) for row in rows], field, where) for field in schema]
+    columns = [values_to_column([row.get(field.name) for row in rows], field, where) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     _check_nulls(batch, where)
     return batch
-
-
-class ArrowStream(Protocol):
-    """What can be read as Arrow: batches and tables, and data frames of pandas and polars."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
-
-def as_arrow(rows: object) -> pa.RecordBatch | pa.Table | None:
-    """Rows that are columns already, as Arrow: batches, tables, data frames of pandas and polars; None for others."""
-    if isinstance(rows, pa.RecordBatch | pa.Table):
-        return rows
-    if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
-        return pa.Table.from_pandas(rows, preserve_index=False)  # the index is not a column
-    return pa.table(rows) if hasattr(rows, "__arrow_c_stream__") else None
 
 
 def batch_to_schema(batch: pa.RecordBatch | pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
@@ -88,8 +75,9 @@ def batch_to_schema(batch: pa.RecordBatch | pa.Table, schema: pa.Schema, *, wher
 
     Columns may come in any order; a nullable one may be missing. Casts never lose anything: between integers, decimals,
     timestamp units and layouts of one type (dictionary, large, view) when every value fits, and to wider types.
-    Timestamps without a zone are taken as UTC where the topic has instants. A batch that already has the schema is
-    returned unchanged.
+    Timestamps without a zone are taken as UTC where the topic has instants. Text for times, dates and decimals, and
+    floats for decimals, are read as the same values in dicts are. A batch that already has the schema is returned
+    unchanged.
 
     Raises RowError, beginning with `where`, for an unknown column, another type, a value that does not fit, and for a
     null in a not-null column.
@@ -97,7 +85,7 @@ def batch_to_schema(batch: pa.RecordBatch | pa.Table, schema: pa.Schema, *, wher
     if isinstance(batch, pa.RecordBatch) and batch.schema.equals(schema):
         _check_nulls(batch, where)
         return batch
-    _check_columns(batch.schema.names, schema, where)
+    check_columns_fit(batch.schema.names, schema, where)
     columns = [_cast_column(batch, field, where) for field in schema]
     fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
     _check_nulls(fitted, where)
@@ -120,7 +108,8 @@ def _check_names(rows: Sequence[Mapping[str, object]], schema: pa.Schema, where:
             )
 
 
-def _check_columns(names: list[str], schema: pa.Schema, where: str) -> None:
+def check_columns_fit(names: Sequence[str], schema: pa.Schema, where: str) -> None:
+    """Raise RowError unless these are columns of the schema, each once, with all that are not null."""
     for name in names:
         if name not in schema.names:
             raise RowError(
@@ -151,7 +140,8 @@ def _check_nulls(batch: pa.RecordBatch, where: str) -> None:
 # Python values.
 
 
-def _convert_column(values: list[object], field: Field, where: str) -> _Column:
+def values_to_column(values: Sequence[object], field: Field, where: str) -> _Column:
+    """Python values as a column of the type of `field`; None is null. RowError for a value that does not fit."""
     is_decimal = isinstance(field.type, pa.Decimal128Type)
     trusted = _TRUSTED_AS_DECIMAL if is_decimal else _TRUSTED.get(field.type, frozenset())
     if trusted | _NULL >= set(map(type, values)):
@@ -184,6 +174,11 @@ def _cast_column(batch: pa.RecordBatch | pa.Table, field: Field, where: str) -> 
         column = column.combine_chunks()
     if column.type == field.type:
         return column
+    if isinstance(column, pa.DictionaryArray) and any(is_text(column.dictionary.type) for is_text in _TEXTS):
+        # Arrow does not cast dictionaries of string views, which Polars has.
+        column = column.dictionary.cast(pa.string()).take(column.indices)
+    if _is_read_by_value(column.type, field.type):
+        return values_to_column(column.to_pylist(), field, where)
     _check_type(column.type, field.type, field.name, where)
     try:
         return column.cast(field.type)
@@ -194,6 +189,15 @@ def _cast_column(batch: pa.RecordBatch | pa.Table, field: Field, where: str) -> 
             f"{where}: row {row}, column {field.name!r} takes {type_ddl(field.type)}; found {found}",
             hint="the value does not fit; nothing is rounded or cut",
         ) from None
+
+
+def _is_read_by_value(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Python reads such values exactly, where Arrow's cast would guess or round."""
+    if isinstance(found, pa.DictionaryType):
+        return _is_read_by_value(found.value_type, wanted)
+    if any(is_text(found) for is_text in _TEXTS):
+        return pa.types.is_temporal(wanted) or pa.types.is_decimal(wanted)
+    return pa.types.is_floating(found) and pa.types.is_decimal(wanted)
 
 
 def _first_misfit(column: _Column, type_: pa.DataType) -> int:

@@ -37,6 +37,9 @@ class File(Protocol):
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers one after the other, from `position` on. On an error, any part may have been written."""
 
+    def check_writable(self) -> None:
+        """Raise PermissionError, which names the file, if this process may only read it."""
+
     def sync(self) -> None:
         """Return once everything written to this file is on disk."""
 
@@ -145,18 +148,26 @@ def refuse_in_a_fork(process: int, what: Path) -> None:
 
 
 class DiskFile:
-    """A file of the operating system."""
+    """A file of the operating system. One that this process may only read can be opened, but not written."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
+        self._read_only: PermissionError | None
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             self._descriptor = os.open(path, flags, 0o644)
-        except PermissionError:
-            if create:
+            self._read_only = None
+        except OSError as error:
+            if create or error.errno not in NO_PERMISSION:
                 raise
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._read_only = PermissionError(error.errno, error.strerror, str(path))
+
+    def check_writable(self) -> None:
+        if self._read_only is not None:
+            raise self._read_only
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        self.check_writable()
         pending = [memoryview(buffer).cast("B") for buffer in buffers if len(memoryview(buffer))]
         while pending:
             written = os.pwritev(self._descriptor, pending[:MOST_BUFFERS], position)
@@ -172,6 +183,7 @@ class DiskFile:
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
+        self.check_writable()
         os.ftruncate(self._descriptor, size)
 
     def size(self) -> int:

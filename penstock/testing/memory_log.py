@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.contracts import Batch, DeleteMarks, Offsets, Position, Rows, Start, TopicRows, TopicSettings
+from penstock.contracts import DELETED, Batch, DeleteMarks, Offsets, Position, Rows, Start, TopicRows, TopicSettings
 from penstock.errors import DeclarationError, FencedError, RangeError, RowError
 from penstock.log import check_topic, parse_moment
 from penstock.positions import decode_position, encode_position
 from penstock.schema.arrow import conform, evolve, parse_schema
 from penstock.schema.ddl import to_ddl
+from penstock.schema.frames import frame_to_batch
 from penstock.schema.hashing import hash_keys, partition_of
-from penstock.schema.rows import as_arrow, batch_to_schema, rows_to_batch
+from penstock.schema.rows import rows_to_batch
 from penstock.suggest import closest
 
 SCHEME = "memory"
-_DELETED = "_deleted"  # a column of copies
 _DESCRIPTION = "topic.json"
 _APPS = "apps"
 _TOPICS = "topics"
@@ -149,7 +149,7 @@ class MemoryLog:
         if self._temporary is None:
             return
         path = Path(self._temporary.name) / _TOPICS / topic.name / f"{batch.partition}-{int(batch.offsets[0])}.arrow"
-        rows = batch.rows if batch.deleted is None else batch.rows.append_column(_DELETED, batch.deleted)
+        rows = batch.rows if batch.deleted is None else batch.rows.append_column(DELETED, batch.deleted)
         rows = rows.replace_schema_metadata({"append_time": str(batch.append_time), "producer": str(batch.producer)})
         copy = pa.BufferOutputStream()
         with pa.ipc.new_file(copy, rows.schema) as writer:
@@ -293,11 +293,9 @@ class MemoryTopic:
         if marks is not None and not key:
             raise RowError(f"{where}: rows cannot be deleted; the topic has no key")
         fields = [field if marks is None or field.name in key else field.with_nullable(True) for field in self.schema]
-        table, schema = as_arrow(rows), pa.schema(fields)
-        if table is not None:
-            batch = batch_to_schema(table, schema, where=where)
-        else:
-            batch = rows_to_batch(rows, schema, where=where)  # type: ignore[arg-type]
+        batch = frame_to_batch(rows, pa.schema(fields), where=where)
+        if batch is None:
+            batch = rows_to_batch(rows, pa.schema(fields), where=where)  # type: ignore[arg-type]
         if marks is not None and len(marks) != batch.num_rows:
             raise RowError(f"{where}: {len(marks)} delete marks were given for {batch.num_rows} rows")
         for name in key:
@@ -427,9 +425,9 @@ def _load_copy(path: Path) -> Batch:
     with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
         rows = reader.get_batch(0)
     number, _, first = path.stem.partition("-")
-    deleted = rows.column(_DELETED) if _DELETED in rows.schema.names else None
+    deleted = rows.column(DELETED) if DELETED in rows.schema.names else None
     told = {name.decode(): int(value) for name, value in (rows.schema.metadata or {}).items()}
-    kept = rows if deleted is None else rows.drop_columns([_DELETED])
+    kept = rows if deleted is None else rows.drop_columns([DELETED])
     offsets = np.arange(int(first), int(first) + rows.num_rows)
     return Batch(int(number), kept, offsets, deleted, None, told["append_time"], told["producer"])
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.run.compiled import CompiledPlan
     from penstock.engine.spark import SparkSession
     from penstock.flow.plan import Plan
-    from penstock.log import Producer
+    from penstock.log import Producer, Rows
 
 Step = Literal["plan", "run", "publish", "commit"]
 DEFAULT_START = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -84,17 +84,16 @@ class Rig(SuggestsNames):
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def append(
-        self, topic: str, rows: Rows | Mapping[str, Any], *, producer: str | None = None, deleted: bool = False
-    ) -> None:
-        """Append events now, under a producer's name or without one. With `deleted`, the rows delete their keys."""
+    def append(self, topic: str, rows: Rows, *, producer: str | None = None, deleted: bool = False) -> None:
+        """Append events now, under a producer's name or without one: whatever `Topic.append` takes.
+
+        With `deleted`, the rows delete their keys.
+        """
         log_topic = self.log.topic(topic)
-        several: Rows = [rows] if isinstance(rows, Mapping) else rows
-        marks = [True] * len(several) if deleted else None
         if producer is None:
-            log_topic.append(several, deleted=marks)
+            log_topic.append(rows, deleted=deleted)
         else:
-            self.producer(producer).append(log_topic, several, deleted=marks)
+            self.producer(producer).append(log_topic, rows, deleted=deleted)
 
     def producer(self, name: str) -> Producer:
         """A named producer, for appends and promises."""
@@ -182,7 +181,7 @@ class Rig(SuggestsNames):
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query over the views."""
-        return query(self.directory, sql, parameters).rows()
+        return list(query(self.directory, sql, parameters).rows())
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """All rows of a view, sorted. Empty before the first epoch."""

@@ -16,7 +16,7 @@ def test_only_the_last_row_of_each_key_stays(run: Callable[..., Result], log: Lo
     result = run("compact", "t")
     assert result.exit_code == 0
     assert "compacted 't': 8 rows removed, " in result.stdout
-    assert topic.read()["n"].to_pylist() == [8, 9]
+    assert topic.read().to_arrow()["n"].to_pylist() == [8, 9]
 
 
 def test_the_result_as_json(run: Callable[..., Result], log: Log) -> None:

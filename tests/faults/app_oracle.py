@@ -79,7 +79,7 @@ def assert_right(root: Path) -> None:
 
 def _rows_in(topic: Topic) -> list[tuple[Any, ...]]:
     """What a topic says: all its rows, or the last one of each key."""
-    rows = [tuple(row.values()) for row in topic.read().to_pylist()]
+    rows = [tuple(row.values()) for row in topic.read()]
     key = len(topic.settings.key)
     return sorted({row[:key]: row for row in rows}.values() if key else rows)
 
@@ -87,7 +87,7 @@ def _rows_in(topic: Topic) -> list[tuple[Any, ...]]:
 def _ids_of_the_dead(log: Log) -> list[int]:
     if "shop.dead" not in log.topics():
         return []
-    return [json.loads(row)["id"] for row in log.topic("shop.dead").read().column("row").to_pylist()]
+    return [json.loads(row)["id"] for row in log.topic("shop.dead").read().to_arrow().column("row").to_pylist()]
 
 
 def _quoted(name: str) -> str:

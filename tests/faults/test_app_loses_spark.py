@@ -82,7 +82,7 @@ def dead(root: Path) -> list[int]:
     with Log(root) as log:
         if "shop.dead" not in log.topics():
             return []
-        return sorted(json.loads(row["row"])["id"] for row in log.topic("shop.dead").read().to_pylist())
+        return sorted(json.loads(row["row"])["id"] for row in log.topic("shop.dead").read())
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

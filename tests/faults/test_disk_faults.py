@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -429,7 +430,9 @@ def use_as_nobody(parent: Parent, root: str) -> None:
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
     """A folder that every user can reach. (pytest's own are closed to others.)"""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder == Path(tempfile.gettempdir()):
+            break
         folder.chmod(0o755)
     return tmp_path
 
@@ -450,6 +453,7 @@ def open_folder(tmp_path: Path) -> Path:
         ("topics/stock/00000/lock", 0o444),
         ("topics/stock/00000/tail", 0o000),
         ("topics/stock/00000/manifest.json", 0o000),
+        ("topics/stock/00000/tail", 0o444),
     ],
 )
 def test_a_missing_permission_is_told_as_one(nursery: Nursery, open_folder: Path, path: str, mode: int) -> None:
@@ -464,3 +468,26 @@ def test_a_missing_permission_is_told_as_one(nursery: Nursery, open_folder: Path
     assert refused
     assert {one["error"] for one in refused} == {"UnavailableError"}, refused
     assert all("permission" in one["message"].lower() or "may not" in one["message"] for one in refused), refused
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize("name", ["*.segment", "tail"])
+def test_a_file_that_may_only_be_read_is_named_before_anything_is_written(
+    nursery: Nursery, open_folder: Path, name: str
+) -> None:
+    root = open_folder / "log"
+    nursery.run(create_stock, root=root)
+    for path in root.rglob("*"):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    root.chmod(0o777)
+    (read_only,) = (root / "topics/stock/00000").glob(name)
+    read_only.chmod(0o444)
+    told = {one["what"]: one for one in nursery.run(use_as_nobody, root=root)}
+    assert not told["read"].get("error")
+    assert told["append"]["error"] == "UnavailableError"
+    told_what, told_hint = told["append"]["message"].splitlines()
+    assert told_what == f"topic 'stock' partition 0: this process may not write {read_only}"
+    assert f"chmod u+w {read_only}" in told_hint
+    read_only.chmod(0o666)
+    told = {one["what"]: one for one in nursery.run(use_as_nobody, root=root)}
+    assert not told["append"].get("error")

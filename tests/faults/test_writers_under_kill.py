@@ -41,7 +41,7 @@ def write(parent: Parent, root: str, first: int) -> None:
 def look(parent: Parent, root: str) -> None:
     with Log(root) as log:
         position = log.writer("capture").position
-        rows = [row["id"] for name in ("orders", "people") for row in log.topic(name).read().to_pylist()]
+        rows = [row["id"] for name in ("orders", "people") for row in log.topic(name).read()]
         problems = [problem for name in log.topics() for part in log.topic(name).verify() for problem in part.problems]
         parent.tell("looked", position=position, rows=sorted(rows), problems=problems + log.verify())
 

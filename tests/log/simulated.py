@@ -368,6 +368,9 @@ class SimulatedFile:
 
         self._disk.step("write", lambda: inode.do(_Write(position, content)), partly)
 
+    def check_writable(self) -> None:
+        self._disk.refuse_if_dead()
+
     def sync(self) -> None:
         self._disk.step("sync", self._inode.sync, self._inode.fail_to_sync)
 

@@ -176,7 +176,7 @@ def test_a_topic_opened_before_a_fork_takes_no_rows_in_it(log: Log) -> None:
     assert "cannot be used in a fork" in answers.recv()
     process.join()
     topic.append({"id": 3})
-    assert topic.read().column("id").to_pylist() == [1, 3]
+    assert topic.read().to_arrow().column("id").to_pylist() == [1, 3]
 
 
 def test_a_log_leaves_its_groups_when_it_is_closed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def create(log: Log, name: str = "lines", *, partitions: int = 1, segment_bytes:
 
 
 def numbers(topic: Topic) -> list[int]:
-    return topic.read().column("n").to_pylist()
+    return topic.read().to_arrow().column("n").to_pylist()
 
 
 def fill(topic: Topic, first: int, last: int) -> None:

@@ -66,9 +66,16 @@ def test_a_producer_finds_topics_by_their_names(log: Log, events: Topic) -> None
     producer.append("events", rows(3))
     producer.promise("events", "2026-05-01T12:00:00Z")
     assert log.promised_times("events", events.ends()) == {producer.id: MICROSECONDS}
-    assert events.read().num_rows == 3
+    assert len(events.read()) == 3
     with pytest.raises(DeclarationError, match="topic 'evnts': it does not exist"):
         producer.promise("evnts", NOON)
+
+
+def test_in_a_topic_without_event_time_nothing_can_be_promised(log: Log) -> None:
+    log.create_topic("lines", "text string")
+    with pytest.raises(DeclarationError, match="topic 'lines' has no event time") as refused:
+        log.producer("sensor").promise("lines", NOON)
+    assert "time=" in str(refused.value.hint)
 
 
 def test_a_reader_that_is_behind_goes_by_an_earlier_promise(log: Log, events: Topic) -> None:
@@ -125,7 +132,7 @@ def test_a_topic_of_another_log_is_refused(log: Log, tmp_path: Path) -> None:
 
 
 def test_a_dropped_topic_takes_its_promises_along(log: Log, events: Topic) -> None:
-    others = log.create_topic("others", "id long")
+    others = log.create_topic("others", "id long, at timestamp", time="at")
     producer = log.producer("sensor")
     producer.promise(events, NOON)
     producer.promise(others, NOON)

@@ -18,7 +18,7 @@ def two(log: Log) -> Topic:
 
 
 def ids(topic: Topic) -> list[int]:
-    return sorted(row["id"] for row in topic.read().to_pylist())
+    return sorted(row["id"] for row in topic.read())
 
 
 def test_nothing_is_visible_before_the_commit_and_everything_after(log: Log, one: Topic, two: Topic) -> None:

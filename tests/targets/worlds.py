@@ -180,7 +180,7 @@ class SideTopicsWorld(LogWorld):
     def rows(self, name: str) -> Rows:
         if name not in self.log.topics():
             return []
-        return sorted((row["offset"],) for row in self.log.topic(name).read().to_pylist())
+        return sorted((row["offset"],) for row in self.log.topic(name).read())
 
 
 WORLDS: list[type[World]] = [SqliteWorld, MeasuredWorld, TopicsWorld, SideTopicsWorld, MemoryWorld]

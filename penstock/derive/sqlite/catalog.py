@@ -133,6 +133,12 @@ def normalised_table(table: TargetTable) -> TargetTable:
         schema = parse_schema(pa.schema([field.remove_metadata() for field in table.schema]))
     except DeclarationError as error:
         raise DeclarationError(f"{where}: {error.message}", hint=error.hint) from error
+    most = layout.MOST_COLUMNS if table.key else layout.MOST_COLUMNS - 1  # without a key, one numbers the rows
+    if len(schema.names) > most:
+        raise DeclarationError(
+            f"{where}: a table of SQLite has at most {most:,} columns here; found {len(schema.names):,}",
+            hint="select fewer columns, or put some into a struct; a view has no such limit: app.view(...)",
+        )
     for column in table.key or ():
         if column not in schema.names:
             raise DeclarationError(

@@ -17,6 +17,8 @@ from penstock.names import quoted_name
 
 # The column that numbers the rows of a table without a key. Users' columns never start like this.
 ROW_NUMBER = "_penstock_row"
+# SQLite's own limit, unless it was compiled with another.
+MOST_COLUMNS = 2_000
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def delete_keys(table: str, key: tuple[str, ...]) -> str:
 
 def delete_equal_rows(stored: StoredTable) -> str:
     """Delete rows that equal the first parameters, at most as many as the last parameter says."""
-    matches = " AND ".join(f"{quoted_name(column)} IS ?" for column in stored.columns)
+    # Compared as one value: SQLite takes no more than about 500 conditions in a row.
+    matches = f"({_column_list(stored.columns)}) IS ({', '.join('?' * len(stored.columns))})"
     chosen = f"SELECT {ROW_NUMBER} FROM {stored.rows_table} WHERE {matches} LIMIT ?"
     return f"DELETE FROM {stored.rows_table} WHERE {ROW_NUMBER} IN ({chosen})"
 

@@ -1,4 +1,4 @@
-"""The answer to a query: its columns, its epoch, and its rows as Python values, Arrow, pandas or Polars."""
+"""The answer to a query: its columns, its epoch, and its rows as they are computed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import DeclarationError
+from penstock.schema.result import Result
 from penstock.schema.to_python import python_values
 
 if TYPE_CHECKING:
@@ -68,31 +68,12 @@ class Answer:
         """The rows as dicts by column name. If two columns have the same name, the second gets a number."""
         return (dict(zip(self.columns, row, strict=True)) for row in self)
 
-    def rows(self) -> list[dict[str, object]]:
-        """All rows as dicts by column name."""
-        return list(self.dicts())
-
-    def arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+    def rows(self) -> Result:
+        """All rows: as dicts, Arrow, pandas or Polars."""
         schema = self._batches.schema
         fields = [schema.field(number).with_name(name) for number, name in enumerate(self.columns)]
-        return pa.Table.from_batches(list(self.batches()), pa.schema(fields))
-
-    def pandas(self) -> Any:
-        """All rows as a pandas DataFrame. Its columns have Arrow types, so that no value changes."""
-        import pandas as pd  # type: ignore[import-untyped]
-
-        return self.arrow().to_pandas(types_mapper=pd.ArrowDtype)
-
-    def polars(self) -> Any:
-        """All rows as a Polars DataFrame."""
-        try:
-            import polars  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise DeclarationError(
-                "answer: Polars is not installed", hint="pip install polars; or take .arrow() or .pandas()"
-            ) from None
-        return polars.from_arrow(self.arrow())
+        table = pa.Table.from_batches(list(self.batches()), pa.schema(fields))
+        return Result(table, epoch=self.epoch, whole_numbers=self._whole_numbers)
 
     def close(self) -> None:
         """Stop reading, and release the snapshot."""

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.derive.views.open_view import REBUILD, number_array
@@ -25,6 +26,7 @@ from penstock.engine.ledger.records import ViewChangeFiles
 from penstock.engine.state.run import open_batches
 from penstock.errors import ChangesLostError, DamagedError
 from penstock.schema.arrow import parse_schema
+from penstock.schema.result import Result
 from penstock.schema.to_python import python_values
 from penstock.storage.files import disk_errors
 from penstock.storage.watch import IN_MOVED_TO, Watch
@@ -38,9 +40,15 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewChange:
-    """What one epoch changed in one view: rows with the columns of the view and `_weight`, in no order. May be empty.
+    """What one epoch changed in one view, in no order. It may be empty.
 
-    An update is one row removed and one row added. After applying a change, resume with `after=change.epoch`.
+        for change in app.changes("totals"):
+            for row in change.added: ...    # new rows, and the new rows of updates
+            for row in change.removed: ...  # rows that are gone, and the old rows of updates
+
+    `deleted` has only the rows that are gone: in a view with a key, those whose key has no row any more. So a copy of
+    the view by key stores `added` and deletes `deleted`. Once a change is applied, continue with `after=change.epoch`.
+    `table` has all rows, with `_weight`: how often a row was added, or, if it is negative, removed.
     """
 
     view: str
@@ -52,8 +60,42 @@ class ViewChange:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
+    def __repr__(self) -> str:
+        return f"<ViewChange of {self.view}: epoch {self.epoch}, {len(self.added)} added, {len(self.removed)} removed>"
+
+    @property
+    def added(self) -> Result:
+        """The rows that the view has since this epoch."""
+        return self._rows(self._weights)
+
+    @property
+    def removed(self) -> Result:
+        """The rows that the view had before this epoch, and no longer has."""
+        return self._rows(-self._weights)
+
+    @property
+    def deleted(self) -> Result:
+        """The removed rows that nothing replaces; if the view has a key, those whose key is gone."""
+        if not self.key:
+            return self.removed if self.key is None or not len(self.added) else self.removed[:0]
+        kept = {_key_of(row) for row in self._key_rows(self.added)}
+        gone = [at for at, row in enumerate(self._key_rows(self.removed)) if _key_of(row) not in kept]
+        return Result(self.removed.to_arrow().take(number_array(np.array(gone, dtype=np.int64))), epoch=self.epoch)
+
+    @property
+    def _weights(self) -> npt.NDArray[np.int64]:
+        return self.table.column(WEIGHT).to_numpy()
+
+    def _rows(self, counts: npt.NDArray[np.int64]) -> Result:
+        """Each row as often as it counts; those that count less than once are left out."""
+        at = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
+        return Result(self.table.drop_columns([WEIGHT]).take(number_array(at)), epoch=self.epoch)
+
+    def _key_rows(self, rows: Result) -> Result:
+        return Result(rows.to_arrow().select(list(self.key or ())))
+
     def rows(self) -> list[tuple[dict[str, object], int]]:
-        """The rows as dicts by column name, each with its weight."""
+        """All rows as dicts by column name, each with its weight: positive if it was added, negative if removed."""
         names = [name for name in self.table.schema.names if name != WEIGHT]
         columns = [python_values(self.table.column(name).combine_chunks()) for name in names]
         weights = self.table.column(WEIGHT).to_numpy().tolist()
@@ -61,6 +103,11 @@ class ViewChange:
             (dict(zip(names, row, strict=True)), weight)
             for row, weight in zip(zip(*columns, strict=True), weights, strict=True)
         ]
+
+
+def _key_of(row: dict[str, object]) -> str:
+    """A key as text: values such as lists cannot be in a set."""
+    return repr(list(row.values()))
 
 
 def changes(
@@ -167,6 +214,6 @@ def _with_weights(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _lost_changes_error(view: str, after: int, why: str) -> ChangesLostError:
     return ChangesLostError(
-        f"view '{view}': its changes after epoch {after} cannot be told; {why}",
-        hint="begin again: take all rows of a snapshot, then follow after its epoch",
+        f"view '{view}': its changes after epoch {after} are not known; {why}",
+        hint="start over: rows = app.read(view), then app.changes(view, after=rows.epoch)",
     )

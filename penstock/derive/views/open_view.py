@@ -19,7 +19,7 @@ from penstock.engine.state.rows import Column, mask
 from penstock.engine.state.run import Run
 from penstock.engine.state.search import Mask
 from penstock.errors import DamagedError
-from penstock.schema.arrow import parse_schema
+from penstock.schema.arrow import check_columns, parse_schema
 
 REBUILD = "build the views again from the log: penstock run --rebuild; or restore a savepoint: penstock savepoint list"
 LIVE = "_penstock_live"
@@ -69,6 +69,10 @@ class OpenView:
     @cached_property
     def names(self) -> list[str]:
         return list(self.schema.names)
+
+    def chosen_columns(self, columns: Sequence[str] | None) -> list[str]:
+        """The columns that are asked for; None means all. DeclarationError if the view does not have one."""
+        return check_columns(columns, self.names, where=f"view '{self.name}'")
 
     @cached_property
     def row_count(self) -> int:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from penstock.derive.views.sql import QueryLimits
     from penstock.derive.views.status import ViewStatus
     from penstock.engine.ledger.records import Commit
+    from penstock.schema.result import Result
 
 # If files disappear this often in a row before they can be opened, something is wrong with the app.
 ATTEMPTS = 20
 
-Result = TypeVar("Result")
+Found = TypeVar("Found")
 
 
 class ViewReader:
@@ -92,6 +93,10 @@ class ViewReader:
         """Run a query on the newest commit. See `Snapshot.query`."""
         return self.with_newest(lambda snapshot: snapshot.query(sql, parameters, limits=limits))
 
+    def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
+        """All rows of a view in the newest commit. See `Snapshot.read`."""
+        return self.with_newest(lambda snapshot: snapshot.read(view, columns=columns))
+
     def get(self, view: str, key: object) -> dict[str, object] | None:
         """The row of a key in the newest commit. See `Snapshot.get`."""
         return self.with_newest(lambda snapshot: snapshot.get(view, key))
@@ -108,7 +113,7 @@ class ViewReader:
 
         return changes(self.directory, view, after=after, timeout=timeout, stop=stop)
 
-    def with_newest(self, work: Callable[[Snapshot], Result]) -> Result:
+    def with_newest(self, work: Callable[[Snapshot], Found]) -> Found:
         """Call `work` with the newest snapshot, and again with a newer one if its files were removed meanwhile."""
         for attempt in count(1):
             snapshot = self.refresh()  # 1 and 2

@@ -9,11 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from penstock.derive.views.open_view import REBUILD, OpenView
 from penstock.derive.views.runs import Pieces
 from penstock.engine.ledger.records import Commit, StoredView
 from penstock.engine.state.run import Run, RunFile, open_batches
 from penstock.errors import DamagedError, DeclarationError, UnavailableError
+from penstock.schema.result import Result
 from penstock.schema.to_python import python_row
 from penstock.storage.files import disk_errors
 from penstock.suggest import closest
@@ -80,6 +83,14 @@ class Snapshot:
         from penstock.derive.views.sql import run_query
 
         return run_query(self, sql, parameters, limits)
+
+    def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
+        """All rows of a view, or some of its columns, in no order."""
+        open_view = self.open(view)
+        names = open_view.chosen_columns(columns)
+        schema = pa.schema([open_view.schema.field(name) for name in names])
+        batches = [batch.select(names) for batch in open_view.batches()]
+        return Result(pa.Table.from_batches(batches, schema), epoch=self.epoch)
 
     def get(self, view: str, key: object) -> dict[str, object] | None:
         """The row of a key as a dict by column name; None if there is none.

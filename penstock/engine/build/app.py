@@ -76,14 +76,31 @@ def _changes_of(graph: Graph, node: flow.Node) -> DataFrame:
     return graph.built_frames[node]
 
 
+def _union_parts(graph: Graph, node: flow.Union) -> list[flow.Node]:
+    """The inputs of a union; for those that are unions themselves, their inputs. Spark plans one large union faster.
+
+    Where the origin of rows is needed, each union has its own way to number them, which states rely on.
+    """
+    parts: list[flow.Node] = []
+    pending: list[flow.Node] = list(reversed(node.inputs))
+    while pending:
+        part = pending.pop()
+        if isinstance(part, flow.Union) and part not in graph.shared_nodes and node not in graph.needs.origin:
+            pending.extend(reversed(part.inputs))
+        else:
+            parts.append(part)
+    return parts
+
+
 def _build_node(graph: Graph, node: flow.Node) -> DataFrame:
     if isinstance(node, flow.Topic):
         return sources.source(graph, node)
     if isinstance(node, flow.Changelog):
         return latest.changelog(graph, sources.source(graph, node), node)
     if isinstance(node, flow.Union):
-        branches = [_changes_of(graph, upstream) for upstream in node.inputs]
-        return rows.union(branches, list(map(has_met_state, node.inputs)), graph.needs.columns[node])
+        parts = _union_parts(graph, node)
+        branches = [_changes_of(graph, part) for part in parts]
+        return rows.union(branches, list(map(has_met_state, parts)), graph.needs.columns[node])
     if isinstance(node, flow.Join | flow.TimedJoin):
         return joins.join(graph, _changes_of(graph, node.left), _changes_of(graph, node.right), node)
     if isinstance(node, flow.AsOfJoin):

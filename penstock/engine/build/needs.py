@@ -9,7 +9,7 @@ from typing import get_args
 
 from penstock.engine.build.fetch import Fetch
 from penstock.flow import plan as flow
-from penstock.flow.lateness import clock_topics, timed_upstream, window_end
+from penstock.flow.lateness import clock_topics_of, timed_upstream, window_end
 from penstock.flow.needs import EVERYTHING, Columns, in_lower_case, needed_of_input
 
 STATEFUL = (flow.Changelog, flow.Distinct, flow.Latest, flow.Top, flow.Aggregate, *get_args(flow.AnyJoin))
@@ -74,7 +74,7 @@ def shared_nodes(plan: flow.Plan, *, small: bool) -> frozenset[flow.Node]:
 
 def downstream_clocks(plan: flow.Plan) -> dict[flow.Node, frozenset[tuple[str, ...]]]:
     """For each node, the topic groups of downstream steps that expire state by watermark, except its own group."""
-    topics = {node: clock_topics(node) for node in flow.nodes(plan)}
+    topics = clock_topics_of(flow.nodes(plan))
     clocks: dict[flow.Node, frozenset[tuple[str, ...]]] = {}
     for step in filter(_expires_by_watermark, topics):
         for node in timed_upstream(step):

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.contracts import Batch, Start, Topic
+from penstock.contracts import DELETED, Batch, Start, Topic
 from penstock.engine.datasource.options import Options
 from penstock.engine.datasource.topic import TopicRef, cached_topic, fresh_topic, plain_errors, topic_ref
 from penstock.engine.plan.extents import byte_extent, cuts, size_between, split_size
@@ -20,7 +20,6 @@ from penstock.errors import DeclarationError
 from penstock.schema.ddl import Field
 from penstock.suggest import closest
 
-DELETED = "_deleted"
 _METADATA_TYPES: dict[str, pa.DataType] = {
     "_partition": pa.int32(),
     "_offset": pa.int64(),

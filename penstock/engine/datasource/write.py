@@ -23,9 +23,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.contracts import DELETED
 from penstock.contracts import Topic as AnyTopic
 from penstock.engine.datasource.options import WHERE, Options
-from penstock.engine.datasource.read import DELETED
 from penstock.engine.datasource.topic import TopicRef, cached_topic, fresh_topic, plain_errors, topic_ref
 from penstock.errors import DeclarationError, RowError
 from penstock.log import Log, StagedRows, Staging, Topic

@@ -19,6 +19,9 @@ from penstock.contracts import Changes, Log, Topic, TopicRows
 from penstock.engine.build.sources import DEAD_SCHEMA
 from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.run.compiled import staged_batches
+from penstock.errors import DeclarationError
+from penstock.schema.arrow import WIDER_TYPES
+from penstock.schema.ddl import type_ddl
 
 _LATE_COLUMNS: dict[str, pa.DataType] = {
     "late_for": pa.string(),
@@ -92,6 +95,9 @@ class SideTopics:
 
         False: there are none that are not there yet.
         """
+        for name, batch in rows.items():
+            if batch.num_rows and name in self._log.topics():
+                _check_side_topic(self._log.topic(name), batch.schema)
         new = {name: self._new_rows(name, batch) for name, batch in sorted(rows.items()) if batch.num_rows}
         filled = {name: batch for name, batch in new.items() if batch.num_rows}
         if not filled:
@@ -176,6 +182,32 @@ def _concat_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Rec
         return pa.RecordBatch.from_pylist([], schema=schema)
     whole: pa.RecordBatch = pa.concat_batches(list(batches))  # type: ignore[attr-defined]
     return whole
+
+
+def _check_side_topic(topic: Topic, schema: pa.Schema) -> None:
+    """Refuse a topic of this name that somebody else has made: the rows that are set aside do not fit into it."""
+    reasons = [f"it has no column '{name}'" for name in _origin_columns(schema).all if name not in topic.schema.names]
+    if topic.settings.key:
+        reasons.append(f"its key is {', '.join(topic.settings.key)}")
+    for field in topic.schema:
+        if field.name not in schema.names and not field.nullable:
+            reasons.append(f"its column '{field.name}' is not null, and these rows do not have it")
+        elif field.name in schema.names and not _fits(schema.field(field.name).type, field.type):
+            wanted = type_ddl(schema.field(field.name).type)
+            reasons.append(f"its column '{field.name}' is {type_ddl(field.type)}, and that of these rows {wanted}")
+    if reasons:
+        kind = "dead" if schema.equals(DEAD_SCHEMA) else "late"
+        raise DeclarationError(
+            f"topic '{topic.name}': {kind} rows are set aside there, but they do not fit; {'; '.join(reasons)}",
+            hint=f"if nobody needs its rows, drop it, and the app creates it anew: penstock topic drop {topic.name}",
+        )
+
+
+def _fits(rows: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether values of the one type can be stored as the other, or the topic can be widened to hold them."""
+    if rows == stored or stored in WIDER_TYPES.get(rows, ()) or rows in WIDER_TYPES.get(stored, ()):
+        return True
+    return any(is_kind(rows) and is_kind(stored) for is_kind in (pa.types.is_decimal, pa.types.is_nested))
 
 
 def _have_topic(log: Log, name: str, schema: pa.Schema) -> None:

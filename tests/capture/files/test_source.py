@@ -144,7 +144,7 @@ def send_as_before(log: Log, topic: Topic, *, size: int, records: int, only: fro
 
 
 def ids(topic: Topic) -> list[int]:
-    return sorted(topic.read()["id"].to_pylist())
+    return sorted(topic.read().to_arrow()["id"].to_pylist())
 
 
 @given(size=st.integers(1, 10), second=st.integers(1, 10), sent=st.integers(1, RECORDS), keyed=st.booleans())

@@ -186,6 +186,15 @@ def test_many_rows_and_wide_rows_are_all_written(target: SqliteTarget) -> None:
     assert rows_of(target.path, "select count(*), sum(c1499) from wide") == [(25, 25 * 1499)]
 
 
+def test_rows_of_as_many_columns_as_sqlite_has_are_written_and_removed(target: SqliteTarget) -> None:
+    table = target_table("wide", ", ".join(f"c{number} int" for number in range(1_999)))
+    row = {f"c{number}": number if number % 2 else None for number in range(1_999)}
+    target.declare([table])
+    target.apply(1, {"wide": additions(table, row, row | {"c1998": 7})})
+    target.apply(2, {"wide": removals(table, row)})
+    assert rows_of(target.path, "select c1, c1998 from wide") == [(1, 7)]
+
+
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +264,14 @@ def test_columns_may_have_any_name(target: SqliteTarget) -> None:
         (target_table("t", "a int", ("b",)), "view 't': its key has the column 'b', which it has not; it has a"),
         (TargetTable("t", pa.schema([("a", pa.duration("s"))])), "view 't': "),
         (TargetTable("t", pa.schema([("a", pa.int8()), ("A", pa.int8())])), "view 't': "),
+        (
+            TargetTable("t", pa.schema([(f"c{number}", pa.int8()) for number in range(2_001)]), ("c0",)),
+            "view 't': a table of SQLite has at most 2,000 columns here; found 2,001",
+        ),
+        (
+            TargetTable("t", pa.schema([(f"c{number}", pa.int8()) for number in range(2_000)])),
+            "view 't': a table of SQLite has at most 1,999 columns here; found 2,000",
+        ),
     ],
 )
 def test_a_view_that_cannot_be_kept_is_refused(target: SqliteTarget, table: TargetTable, message: str) -> None:

@@ -22,6 +22,23 @@ def test_each_epoch_says_what_came_and_what_went(shop: WrittenApp) -> None:
     assert second.committed_at > first.committed_at
 
 
+def test_added_removed_and_deleted_rows_are_results(shop: WrittenApp) -> None:
+    first, second = changes(shop.directory, "totals", after=0, timeout=0)
+    assert first.deleted == first.removed == []
+    assert [row["n"] for row in second.added] == [10]
+    assert sorted(row["n"] for row in second.removed) == [1, 2]
+    assert [(row["country"], row["n"]) for row in second.deleted] == [("FR", 2)], "DE has a new row"
+    assert second.added.epoch == 2
+    assert repr(second) == "<ViewChange of totals: epoch 2, 1 added, 2 removed>"
+
+
+def test_a_row_that_is_added_several_times_is_there_as_often(shop: WrittenApp) -> None:
+    (bag, *_) = changes(shop.directory, "bag", after=0, timeout=0)
+    weights = [(row, weight) for row, weight in bag.rows() if weight > 0]
+    assert len(bag.added) == sum(weight for _, weight in weights)
+    assert bag.deleted == bag.removed
+
+
 def test_an_epoch_that_changed_nothing_is_given_too(shop: WrittenApp) -> None:
     (change,) = changes(shop.directory, "SEEN", after=1, timeout=0)
     assert (change.view, change.epoch, len(change), change.rows()) == ("seen", 2, 0, [])
@@ -80,7 +97,7 @@ def test_changes_that_are_no_longer_kept_are_never_skipped(shop: WrittenApp) -> 
         shop.commit(collect=True)
     with pytest.raises(ChangesLostError, match="the changes of epoch 1 are not kept, or no longer") as caught:
         list(changes(shop.directory, "seen", after=0, timeout=0))
-    assert "take all rows of a snapshot" in (caught.value.hint or "")
+    assert "rows = app.read(view)" in (caught.value.hint or "")
     assert [change.epoch for change in changes(shop.directory, "seen", after=5, timeout=0)] == [6]
 
 

@@ -88,21 +88,25 @@ def test_every_type_comes_back_exactly(app: WrittenApp) -> None:
 
 def test_arrow_has_the_types_of_the_view(app: WrittenApp) -> None:
     reader = typed_reader(app, [EVERY_VALUE])
-    table = reader.query("select * from typed").arrow()
+    table = reader.query("select * from typed").rows().to_arrow()
     expected = reader.refresh().open("typed").schema
     assert [field.type for field in table.schema] == [field.type for field in expected]
-    frame = reader.query("select amount, moment from typed").pandas()
+    frame = reader.query("select amount, moment from typed").rows().to_pandas()
     assert frame.to_dict("records")[0]["amount"] == Decimal("12345678.90")
 
 
-def test_without_polars_the_error_says_so(shop: WrittenApp) -> None:
-    try:
-        import polars  # noqa: F401
-    except ImportError:
-        with pytest.raises(DeclarationError, match="Polars is not installed"):
-            query(shop.directory, "select 1 as one").polars()
-    else:
-        assert query(shop.directory, "select 1 as one").polars().rows() == [(1,)]
+def test_a_whole_view_is_read_without_sql(shop: WrittenApp) -> None:
+    reader = ViewReader(shop.directory)
+    for view in ("totals", "bag", "seen"):
+        rows = reader.read(view)
+        assert sorted(map(str, rows)) == sorted(map(str, reader.query(f"select * from {view}").rows()))
+        assert rows.epoch == 2
+    assert reader.read("TOTALS", columns=["n"]).columns == ("n",)
+    assert reader.read("totals")[:0].to_polars().columns == ["country", "n", "amount"]
+    with pytest.raises(DeclarationError, match="view 'totals': there is no column 'm'"):
+        reader.read("totals", columns=["m"])
+    with pytest.raises(DeclarationError, match="there is no view 'total'"):
+        reader.read("total")
 
 
 def test_sums_of_whole_numbers_are_whole_numbers(shop: WrittenApp) -> None:
@@ -164,7 +168,7 @@ def test_a_row_that_counts_many_times_is_returned_that_often(app: WrittenApp) ->
     reader = ViewReader(app.directory)
     counted = dict(reader.query("select x, count(*) from bag group by x"))
     assert counted == {1: often, 2: 1, 3: 2}
-    assert len(reader.query("select * from bag").arrow()) == often + 3
+    assert len(reader.query("select * from bag").rows().to_arrow()) == often + 3
 
 
 def test_large_runs_are_scanned_where_they_lie_and_hidden_rows_left_out(app: WrittenApp) -> None:
@@ -440,7 +444,7 @@ COLD = """
 import sys
 from penstock.derive.views import query
 assert "duckdb" not in sys.modules
-print(query(sys.argv[1], "select n from totals where n > 3").rows())
+print(list(query(sys.argv[1], "select n from totals where n > 3").rows()))
 heavy = {name.partition(".")[0] for name in sys.modules} & {"pandas", "pyspark", "py4j", "sqlglot"}
 assert not heavy, heavy
 """

@@ -149,7 +149,7 @@ import pyarrow.compute
 if os.getuid() == 0:
     os.setuid(65534)  # root may write anything; everything is imported, since nobody may not read this program
 reader = ViewReader(sys.argv[1])
-print(reader.query("select sum(n) as n from totals").rows(), reader.get("totals", "DE")["n"], len(reader.views()))
+print(list(reader.query("select sum(n) as n from totals").rows()), reader.get("totals", "DE")["n"], len(reader.views()))
 print(sum(len(change) for change in changes(sys.argv[1], "totals", after=0, timeout=0)))
 try:
     open(sys.argv[1] + "/epochs/x", "w")

@@ -199,7 +199,7 @@ orders.selectExpr("id + 10 as id").write.format("penstock").option("log", sys.ar
     )
     assert done.returncode == 0, done.stderr
     with Log(tmp_path / "log") as log:
-        assert log.topic("orders").read().column("id").to_pylist() == [1, 2, 11, 12]
+        assert log.topic("orders").read().to_arrow().column("id").to_pylist() == [1, 2, 11, 12]
 
 
 def test_a_large_partition_is_cut_into_splits_that_begin_with_frames(log: Log) -> None:

@@ -44,7 +44,7 @@ def batch_sizes(query: StreamingQuery) -> list[int]:
 
 
 def numbers(log: Log, topic: str) -> list[int]:
-    return sorted(log.topic(topic).read().column("id").to_pylist())
+    return sorted(log.topic(topic).read().to_arrow().column("id").to_pylist())
 
 
 def some(start: int, end: int) -> pa.RecordBatch:

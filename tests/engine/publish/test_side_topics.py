@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.build.sources import DEAD_SCHEMA
 from penstock.engine.publish.app_writer import open_app_writer, written_by
 from penstock.engine.publish.side_topics import SideTopics, late_rows
-from penstock.errors import FencedError
+from penstock.errors import DeclarationError, FencedError
 from penstock.log import Log
 
 
@@ -39,7 +39,7 @@ def side_topics(log: Log) -> SideTopics:
 
 
 def stored(log: Log) -> list[tuple[str, int, int]]:
-    rows = log.topic("shop.dead").read().to_pylist()
+    rows = log.topic("shop.dead").read()
     return [(row["topic"], row["partition"], row["offset"]) for row in rows]
 
 
@@ -58,6 +58,44 @@ def test_a_row_is_stored_once_also_by_the_next_instance(log: Log) -> None:
         first.store({"shop.dead": dead(("events", 0, 9))})
     second.store({"shop.dead": dead(("events", 0, 2))})
     assert len(stored(log)) == 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "reason"),
+    [
+        ("text string", (), "it has no column 'partition'"),
+        (
+            "topic string, partition string, offset long, error string, row string",
+            (),
+            "its column 'partition' is string, and that of these rows int",
+        ),
+        (
+            "topic string, partition int, offset long, error string, row string, who string not null",
+            (),
+            "its column 'who' is not null, and these rows do not have it",
+        ),
+        ("topic string, partition int, offset long, error string, row string", ("topic",), "its key is topic"),
+    ],
+)
+def test_a_topic_of_this_name_with_another_schema_is_refused_with_the_difference(
+    log: Log, schema: str, key: tuple[str, ...], reason: str
+) -> None:
+    log.create_topic("shop.dead", schema, key=key)
+    with pytest.raises(DeclarationError) as refused:
+        side_topics(log).store({"shop.dead": dead(("events", 0, 3))})
+    assert refused.value.message.startswith("topic 'shop.dead': dead rows are set aside there, but they do not fit; ")
+    assert reason in refused.value.message
+    assert "penstock topic drop shop.dead" in str(refused.value.hint)
+    assert len(log.topic("shop.dead").read()) == 0
+
+
+def test_a_late_topic_of_somebody_else_is_refused_too(log: Log) -> None:
+    events = log.create_topic("events", "id long, at timestamp", time="at")
+    events.append([{"id": 1, "at": "2024-05-01"}])
+    log.create_topic("events.late", "id long, reason string")
+    rows = late_rows(events, {0: [0]}, late_for="counts", watermark=0)
+    with pytest.raises(DeclarationError, match=r"late rows are set aside there.*it has no column 'late_partition'"):
+        side_topics(log).store({"events.late": rows})
 
 
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1), st.integers(0, 6))
@@ -84,7 +122,7 @@ def test_late_rows_are_told_apart_by_what_they_were_late_for(log: Log) -> None:
     sides = side_topics(log)
     for view in ("minutes", "hours", "minutes"):
         sides.store({"events.late": late_rows(topic, {0: [1, 3]}, late_for=view, watermark=7_000_000)})
-    rows = log.topic("events.late").read().to_pylist()
+    rows = log.topic("events.late").read()
     assert sorted((row["late_for"], row["id"], row["late_offset"]) for row in rows) == [
         ("hours", 1, 1),
         ("hours", 3, 3),

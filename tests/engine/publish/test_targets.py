@@ -131,7 +131,7 @@ def test_all_targets_have_every_row_once_whatever_dies_fails_or_is_built_again(
             run_and_die(program(topic=True, file=file, view=start.view), log, start)
         MEMORIES[URL].fails = None
         run(program(topic=True, file=file), log)
-        assert sent() == list(range(rows)) == log.topic("copies").read().column("id").to_pylist()
+        assert sent() == list(range(rows)) == log.topic("copies").read().to_arrow().column("id").to_pylist()
     with closing(sqlite3.connect(file)) as connection:
         assert sorted(connection.execute("select id from report")) == [(number,) for number in range(rows)]
 
@@ -222,7 +222,7 @@ def test_an_epoch_that_is_too_large_is_planned_smaller_before_any_target_has_it(
     monkeypatch.setattr(topics, "MOST_BYTES", 16)
     epochs = run(program(topic=True), log)
     assert max(epoch.targets[URL].rows for epoch in epochs) <= 2
-    assert sent() == list(range(6)) == log.topic("copies").read().column("id").to_pylist()
+    assert sent() == list(range(6)) == log.topic("copies").read().to_arrow().column("id").to_pylist()
     monkeypatch.setattr(topics, "MOST_BYTES", 1)
     append(log, 6)
     with pytest.raises(TooMuchError):

@@ -66,7 +66,7 @@ class PlainEngine(CompiledPlan):
     def _ids(self, work: EpochInput, name: str) -> list[int]:
         cut, topic = work.cut.sources[name], self._inputs[name].topic
         assert topic.id == cut.topic_id, "another topic is read than was planned"
-        ids: list[int] = topic.read().column("id").to_pylist()
+        ids: list[int] = topic.read().to_arrow().column("id").to_pylist()
         return ids[cut.starts[0] : cut.ends[0]]
 
     def _write(self, work: EpochInput, output: flow.Output, ids: list[int], ran: EpochResult) -> None:

@@ -318,7 +318,7 @@ def topic_of(world: World, name: str, id_: str | None) -> Topic | None:
 
 
 def compare(world: World, topic: Topic, expected: list[int]) -> None:
-    found = Counter(topic.read().column("id").to_pylist())
+    found = Counter(topic.read().to_arrow().column("id").to_pylist())
     if world.restored:  # what was written behind a savepoint stays in the topic, and is written again
         assert found.keys() >= set(expected), f"topic '{topic.name}' misses rows"
     else:
