@@ -135,6 +135,7 @@ def test_the_result_as_json_also_reports_work_that_was_cut_short(run: Callable[.
         "repeated": 0,
         "bad": 0,
         "last_line": 2,
+        "promised": None,
         "complete": True,
     }
     cut = run("produce", topic, "--json", stdin=lines_of(range(1)) + "oops")
@@ -145,7 +146,7 @@ def test_the_result_as_json_also_reports_work_that_was_cut_short(run: Callable[.
 def test_a_named_producer_stores_nothing_twice(run: Callable[..., Result], log: Log, topic: str) -> None:
     run("produce", topic, "--producer", "import", stdin=lines_of(range(3)))
     again = run("produce", topic, "--producer", "import", "--batch-rows", "2", stdin=lines_of(range(5)))
-    assert again.stdout == "stored 2 rows in 't'; 3 passed over: producer 'import' had come to record 3 before\n"
+    assert again.stdout == "stored 2 rows in 't'; 3 skipped: producer 'import' had stored up to record 3 before\n"
     assert again.stderr == ""
     assert stored_ids(log) == list(range(5))
 
@@ -154,7 +155,7 @@ def test_another_input_under_the_same_name_is_skipped_with_a_hint(run: Callable[
     run("produce", topic, "--producer", "import", stdin=lines_of(range(4)))
     second = run("produce", topic, "--producer", "import", stdin=lines_of(range(8, 9)))
     assert second.exit_code == 0
-    assert second.stdout == "stored 0 rows in 't'; 1 passed over: producer 'import' had come to record 4 before\n"
+    assert second.stdout == "stored 0 rows in 't'; 1 skipped: producer 'import' had stored up to record 4 before\n"
     assert second.stderr == "hint: use another name for another input\n"
 
 
