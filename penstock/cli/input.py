@@ -35,10 +35,11 @@ class Input:
     _read_bytes: int = 0
 
     def open_source(self, table: SourceTable, options: FileOptions) -> FileSource | ParquetSource:
-        from penstock.capture.files.parquet import ParquetSource
         from penstock.capture.files.source import FileSource
 
         if self.is_parquet:
+            from penstock.capture.files.parquet import ParquetSource
+
             assert self.file is not None
             return ParquetSource(self.file, table, options)
         return FileSource(self.open_stream(), table, options)
@@ -58,9 +59,9 @@ class Input:
 
     def check(self) -> None:
         """Refuse a file that cannot be read, before anything is created."""
-        from penstock.capture.files.parquet import open_parquet
-
         if self.is_parquet and self.file is not None:
+            from penstock.capture.files.parquet import open_parquet
+
             open_parquet(self.file).close()
         else:
             self.open_stream()

@@ -17,7 +17,9 @@ def test_it_is_promised_for_everybody_so_far_and_replaces_nobody(run: Callable[.
     meter = log.producer("meter")
     meter.append(topic, {"id": 1, "at": "2026-01-31"})
     result = run("promise", "t", "2026-02-01")
-    assert result.stdout == "promised: nothing earlier than 2026-02-01T00:00:00Z will follow in 't' from anyone so far\n"
+    assert (
+        result.stdout == "promised: nothing earlier than 2026-02-01T00:00:00Z will follow in 't' from anyone so far\n"
+    )
     assert log.promised_times("t", topic.ends()) == {0: FEBRUARY, meter.id: FEBRUARY}
     assert log.promised_times("t", {0: 0}) == {}
     meter.append(topic, {"id": 2, "at": "2026-02-02"})

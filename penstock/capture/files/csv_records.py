@@ -20,7 +20,7 @@ from penstock.suggest import closest
 _PROBLEMS = {
     "new-line character": "there is a carriage return inside of it",
     "unexpected end": "a quoted field is not closed",
-    "field larger": f"a field is larger than {MOST_LINE_BYTES:,} bytes; is a quote not closed?",
+    "field larger": "a field is larger than 64 MiB; is a quote not closed?",
 }
 
 

@@ -21,6 +21,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?\s?(Z|[+-]\
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)?\.?\d+([eE][+-]?\d+)?")
 _LARGEST = 2**63
+_MOST_DEPTH = 30
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -43,19 +44,19 @@ class Guess:
     members: dict[str, Guess] = field(default_factory=dict)
     items: Guess | None = None
 
-    def add(self, value: object) -> None:
-        """Take a value from JSON into account."""
-        if value is None:
+    def add(self, value: object, *, depth: int = 0) -> None:
+        """Take a value from JSON into account, but not what is nested more deeply than anyone declares."""
+        if value is None or depth > _MOST_DEPTH:
             return
         kind = json_kind(value)
         self.kinds[kind] += 1
         if isinstance(value, Mapping):
             for name, member in value.items():
-                self.members.setdefault(str(name), Guess()).add(member)
+                self.members.setdefault(str(name), Guess()).add(member, depth=depth + 1)
         elif isinstance(value, list):
             self.items = self.items or Guess()
             for item in value:
-                self.items.add(item)
+                self.items.add(item, depth=depth + 1)
 
     def add_text(self, text: str) -> None:
         """Take a field of CSV into account."""

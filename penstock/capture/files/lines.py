@@ -40,7 +40,7 @@ class LongLineError(Exception):
     """A line is longer than MOST_LINE_BYTES. `text` is its beginning. The next line can be read."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"is longer than {MOST_LINE_BYTES:,} bytes")
+        super().__init__("is longer than 64 MiB")
         self.text = text
 
 

@@ -7,6 +7,7 @@ import reprlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
 from penstock.capture.files.value_readers import ReadValue
 from penstock.errors import RowError
@@ -75,7 +76,7 @@ def shown_value(value: object) -> str:
     """A value, short enough for a message."""
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else f"{value[:40]}...")
-    return reprlib.repr(value)
+    return str(value) if isinstance(value, Decimal) else reprlib.repr(value)
 
 
 def _describe(error: Exception) -> BadRecordError:

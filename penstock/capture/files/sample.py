@@ -49,7 +49,11 @@ def guess_schema(
             hint="check --format, or create the topic by hand: penstock topic create",
         )
     needed = [*key, *([time] if time else [])]
-    return _with_time(guessed_schema(guesses, records, needed=needed), time, options.time_unit is not None)
+    try:
+        guessed = guessed_schema(guesses, records, needed=needed)
+    except UnicodeEncodeError:
+        raise DeclarationError(f"{where}: a column has a name that is not valid Unicode") from None
+    return _with_time(guessed, time, options.time_unit is not None)
 
 
 def parquet_schema(

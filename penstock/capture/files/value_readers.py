@@ -125,12 +125,13 @@ def _read_boolean_text(value: object) -> object:
 
 def _read_integer_text(value: object) -> object:
     text = str(value)
-    if not _INTEGER.fullmatch(text) and not _INTEGER.fullmatch(text.strip()):
-        raise ValueError("give a whole number")
     try:
-        return int(text)
+        if "_" not in text:
+            return int(text)
     except ValueError:
-        raise ValueError(_digits_problem()) from None
+        if _INTEGER.fullmatch(text.strip()):
+            raise ValueError(_digits_problem()) from None
+    raise ValueError("give a whole number")
 
 
 def _digits_problem() -> str:
