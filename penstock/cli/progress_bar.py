@@ -20,7 +20,9 @@ def progress_bar(
     if not wanted or not console.is_terminal:
         yield lambda count: None
         return
-    amount = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
+    whole_amount = Column(no_wrap=True, min_width=2 * len(str(total or "")) + 1)
+    count = MofNCompleteColumn(table_column=whole_amount)
+    amount = [DownloadColumn()] if unit == "bytes" else [count, TextColumn(unit)]
     # The bar takes what the others leave, so that everything fits on a terminal of 60 columns.
     title_column = TextColumn(
         "{task.description}", table_column=Column(max_width=20, no_wrap=True, overflow="ellipsis")
