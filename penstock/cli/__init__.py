@@ -18,6 +18,7 @@ from penstock.cli.explain import explain
 from penstock.cli.output import print_line
 from penstock.cli.plan import plan
 from penstock.cli.produce import produce
+from penstock.cli.promise import promise
 from penstock.cli.query import query
 from penstock.cli.repair import repair
 from penstock.cli.run import run
@@ -59,6 +60,7 @@ app.command("explain")(explain)
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce)
+app.command("promise")(promise)
 app.command("tail")(tail)
 app.add_typer(groups.app, name="groups")
 app.add_typer(holds.app, name="holds")

@@ -14,13 +14,20 @@ def progress_bar(
     `total` is None if unknown."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     console = Console(stderr=True)
     if not wanted or not console.is_terminal:
         yield lambda count: None
         return
-    amount = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
-    columns = (TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    whole_amount = Column(no_wrap=True, min_width=2 * len(str(total or "")) + 1)
+    count = MofNCompleteColumn(table_column=whole_amount)
+    amount = [DownloadColumn()] if unit == "bytes" else [count, TextColumn(unit)]
+    # The bar takes what the others leave, so that everything fits on a terminal of 60 columns.
+    title_column = TextColumn(
+        "{task.description}", table_column=Column(max_width=20, no_wrap=True, overflow="ellipsis")
+    )
+    columns = (title_column, BarColumn(bar_width=None), *amount, TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=console, transient=True, expand=True) as bars:
         task = bars.add_task(title, total=total)
         yield lambda count: bars.advance(task, count)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -39,10 +40,10 @@ from penstock.log.identity import LOG_NAME, Identity, load_identity, new_id, sto
 from penstock.log.kept import Kept, kept_by_group, kept_by_holds
 from penstock.log.log_writer import LogWriter, stored_position
 from penstock.log.producer import Producer
-from penstock.log.promises import Promise, effective_times, stored_promises
+from penstock.log.promises import Promise, effective_times, store_promise, stored_promises
 from penstock.log.repair import catalog_problem
 from penstock.log.staging import StagedRows, staged_requests
-from penstock.log.topic import Topic
+from penstock.log.topic import Topic, parse_moment
 from penstock.log.topic_files import TopicFiles
 from penstock.log.transaction import CommittedTransactions, Transaction
 from penstock.names import NAME_PATTERN, NAME_RULE
@@ -215,6 +216,17 @@ class Log:
         """What producers have promised about a topic."""
         opened = self.topic(topic) if isinstance(topic, str) else topic
         return stored_promises(self._catalog, opened.name, opened.id)
+
+    def promise(self, topic: Topic | str, time: datetime | str, *, producers: Iterable[int] | None = None) -> None:
+        """Promise that nothing earlier than `time` will follow in a topic, on behalf of producers by their ids.
+
+        Id 0 is everybody without a name. Without `producers`, it is promised for all that the log knows. Unlike
+        `Producer.promise`, nobody is replaced: those who write at the moment continue.
+        """
+        opened = self.topic(topic) if isinstance(topic, str) else topic
+        moment, ends = parse_moment(time, where=f"topic '{opened.name}'"), opened.ends()
+        for producer in [0, *self.producers()] if producers is None else producers:
+            store_promise(self._catalog, opened.name, opened.id, Promise(producer, moment, ends))
 
     def promised_times(self, topic: str, read: Offsets) -> dict[int, int]:
         """By producer, the latest time it has promised, as far as it counts for a reader that has read up to `read`."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
@@ -135,6 +138,7 @@ def test_the_result_as_json_also_reports_work_that_was_cut_short(run: Callable[.
         "repeated": 0,
         "bad": 0,
         "last_line": 2,
+        "promised": None,
         "complete": True,
     }
     cut = run("produce", topic, "--json", stdin=lines_of(range(1)) + "oops")
@@ -145,7 +149,7 @@ def test_the_result_as_json_also_reports_work_that_was_cut_short(run: Callable[.
 def test_a_named_producer_stores_nothing_twice(run: Callable[..., Result], log: Log, topic: str) -> None:
     run("produce", topic, "--producer", "import", stdin=lines_of(range(3)))
     again = run("produce", topic, "--producer", "import", "--batch-rows", "2", stdin=lines_of(range(5)))
-    assert again.stdout == "stored 2 rows in 't'; 3 passed over: producer 'import' had come to record 3 before\n"
+    assert again.stdout == "stored 2 rows in 't'; 3 skipped: producer 'import' had stored up to record 3 before\n"
     assert again.stderr == ""
     assert stored_ids(log) == list(range(5))
 
@@ -154,7 +158,7 @@ def test_another_input_under_the_same_name_is_skipped_with_a_hint(run: Callable[
     run("produce", topic, "--producer", "import", stdin=lines_of(range(4)))
     second = run("produce", topic, "--producer", "import", stdin=lines_of(range(8, 9)))
     assert second.exit_code == 0
-    assert second.stdout == "stored 0 rows in 't'; 1 passed over: producer 'import' had come to record 4 before\n"
+    assert second.stdout == "stored 0 rows in 't'; 1 skipped: producer 'import' had stored up to record 4 before\n"
     assert second.stderr == "hint: use another name for another input\n"
 
 
@@ -227,3 +231,82 @@ def test_bad_lines_do_not_overwrite_the_input(run: Callable[..., Result], tmp_pa
     result = run("produce", "same", "--file", str(lines), "--bad-file", str(lines))
     assert result.exit_code == 2
     assert lines.read_text() == '{"id": 1}\n'
+
+
+def test_csv_may_have_another_delimiter_no_header_fewer_columns_and_its_own_nulls(
+    run: Callable[..., Result], log: Log, topic: str
+) -> None:
+    tab = ("--format", "csv", "--delimiter", "tab", "--no-header", "--columns", "name,,id", "--null", "NA")
+    assert run("produce", topic, *tab, stdin="a\tx\t1\nNA\tx\t2\n\tx\t3\n").exit_code == 0
+    chosen = ("--format", "csv", "--delimiter", ";", "--columns", "id,name")
+    assert run("produce", topic, *chosen, stdin="more;name;id\nx;b;4\n").exit_code == 0
+    rows = {row["id"]: row["name"] for row in log.topic(topic).read().to_pylist()}
+    assert rows == {1: "a", 2: None, 3: "", 4: "b"}
+    unknown = run("produce", topic, *chosen, stdin="name;idd\nb;5\n")
+    assert "does not name a column 'id'; found name, idd" in unknown.stderr
+
+
+def test_the_format_is_told_by_the_name_of_the_file_also_if_it_is_compressed(
+    run: Callable[..., Result], log: Log, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"id\tname\n1\ta\n"))
+    pq.write_table(pa.table({"id": [2], "name": ["b"]}), tmp_path / "b.parquet")
+    (tmp_path / "c").write_bytes((tmp_path / "b.parquet").read_bytes())
+    for name in ("a.tsv.gz", "b.parquet", "c"):
+        assert run("produce", topic, "--file", str(tmp_path / name), "--producer", name).exit_code == 0
+    assert stored_ids(log) == [1, 2, 2]
+
+
+def test_a_parquet_file_is_stored_once_and_its_bad_rows_can_be_corrected(
+    run: Callable[..., Result], log: Log, tmp_path: Path
+) -> None:
+    log.create_topic("t", "id tinyint")
+    pq.write_table(pa.table({"id": [1, 300, 3]}), tmp_path / "p.parquet")
+    args = ("produce", "t", "--file", str(tmp_path / "p.parquet"), "--producer", "p")
+    stopped = run(*args)
+    assert stopped.stderr.splitlines()[:2] == [
+        "stored 1 row in 't'; the last was row 1",
+        "error: topic 't': row 2, column 'id' takes tinyint; found 300 (int64)",
+    ]
+    result = run(*args, "--bad-file", str(tmp_path / "bad.jsonl"))
+    assert result.stdout == (
+        "stored 1 row in 't'; 1 skipped: producer 'p' had stored up to record 1 before; 1 bad row left out\n"
+    )
+    assert (tmp_path / "bad.jsonl").read_text() == '{"id": 300}\n'
+    assert stored_ids(log) == [1, 3]
+
+
+def test_numbers_are_times_only_if_it_is_said_what_they_count(run: Callable[..., Result], log: Log) -> None:
+    log.create_topic("times", "at timestamp")
+    for line in ('{"at": 1700000000000}', '{"at": "1204062500000"}'):
+        refused = run("produce", "times", stdin=line)
+        assert "line 1 has a bad value in column 'at'" in refused.stderr
+        assert "--time-unit s, ms, us or ns" in refused.stderr
+    lines = '{"at": 1700000000000}\n{"at": 1700000000000.5}\n{"at": "2023-11-14T22:13:20Z"}\n'
+    assert run("produce", "times", "--time-unit", "ms", stdin=lines).exit_code == 0
+    assert run("produce", "times", "--time-unit", "s", "--format", "csv", stdin="at\n1700000000\n").exit_code == 0
+    times = sorted(str(moment) for moment in log.topic("times").read()["at"].to_pylist())
+    assert times == ["2023-11-14 22:13:20+00:00"] * 3 + ["2023-11-14 22:13:20.000500+00:00"]
+
+
+def test_lines_that_break_parsers_are_bad_lines_like_any_other(
+    run: Callable[..., Result], log: Log, topic: str
+) -> None:
+    lines = ['{"id": 1}', '{"id": ' + "[" * 100_000, '{"id": ' + "9" * 5_000 + "}", '{"id": 2}']
+    result = run("produce", topic, "--skip-bad", stdin="\n".join(lines))
+    assert (result.exit_code, result.stdout) == (0, "stored 2 rows in 't'; 2 bad lines left out\n")
+    first, second = result.stderr.splitlines()
+    assert first.startswith("bad: topic 't': line 2 is nested too deeply - ")
+    assert second == "bad: topic 't': line 3 has a number with more than 4,300 digits"
+    assert stored_ids(log) == [1, 2]
+
+
+def test_a_promise_is_made_at_the_end_of_the_input_and_not_if_it_fails(run: Callable[..., Result], log: Log) -> None:
+    log.create_topic("times", "at timestamp", time="at")
+    args = ("produce", "times", "--promise", "2026-02-01", "--producer", "import")
+    assert run(*args, stdin='{"at": "2026-01-31"}\noops\n').exit_code == 1
+    assert log.promises("times") == []
+    result = run(*args, stdin='{"at": "2026-01-31"}\n{"at": "2026-01-31"}\n')
+    assert result.stdout.endswith("; promised: nothing earlier than 2026-02-01T00:00:00Z will follow\n")
+    (promise,) = log.promises("times")
+    assert (log.producers()[promise.producer], promise.ends) == ("import", {0: 2})

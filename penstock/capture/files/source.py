@@ -6,59 +6,40 @@ again, and its records may be divided into items differently.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from penstock.capture.files.earlier_records import EarlierRecords
+from penstock.capture.files.csv_records import csv_records
+from penstock.capture.files.json_records import json_records
 from penstock.capture.files.lines import ByteStream, Lines
-from penstock.capture.files.records import Record, Row, csv_records, json_records
+from penstock.capture.files.options import FileOptions
+from penstock.capture.files.positions import position_after, record_count, with_place
+from penstock.capture.files.records import Record
 from penstock.contracts import Captured, Position, Rows, SourceTable
 from penstock.errors import DeclarationError, RowError
 
 # How often a source that waits for input gives a heartbeat.
 HEARTBEAT_SECONDS = 1.0
-
-Fit: TypeAlias = Callable[[Sequence[Row]], pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """How an input is read.
-
-    - `fit` converts rows to those of their topic, or raises RowError. Without it rows are given as they are, and the
-      topic refuses bad ones.
-    - `on_bad` is called with every bad record, which is then left out. Without it the first bad record is raised, after
-      everything before it was given.
-    - `earlier` knows which records an earlier version of Penstock has stored.
-    """
-
-    csv: bool = False
-    batch_rows: int = 5_000
-    deletes: bool = False  # the rows are keys to be deleted
-    fit: Fit | None = None
-    on_bad: Callable[[Record], None] | None = None
-    on_bytes: Callable[[int], None] = lambda count: None
-    earlier: EarlierRecords | None = None
+# Records of so many characters are given at once, however few they are, so that long lines do not fill the memory.
+CHUNK_CHARACTERS = 16 * 1024 * 1024
 
 
 class FileSource:
     """One stream with one table. `skipped_rows` counts the rows that were left out because they are already stored."""
+
+    place = "line"  # what messages call the number of a record
 
     def __init__(self, stream: ByteStream, table: SourceTable, options: FileOptions | None = None) -> None:
         if table.schema is None:
             raise DeclarationError(f"table '{table.name}': a file is read by a schema, and none was given")
         self.skipped_rows = 0
         self.last_line = 0  # of the skipped records
-        self.header = ""  # the first line, which names the columns of a CSV
         self._stream = stream
         self._table = table
         self._schema = table.schema
         self._options = options or FileOptions()
-        self._was_read = False
+        self._lines: Lines | None = None
 
     def tables(self) -> Sequence[SourceTable]:
         return [self._table]
@@ -67,11 +48,11 @@ class FileSource:
         """Records after a position, in items of at most `batch_rows`; items are shorter where the input pauses."""
         stored_count = record_count(after)
         position = after
-        for chunk in self._chunks(self._lines()):
+        for chunk in self._chunks(self._begin()):
             new = [record for record in chunk if record.number > stored_count]
             self._skip_records(chunk[: len(chunk) - len(new)])
             taken, rows = self._good_rows(new)
-            position = position_after(taken[-1]) if taken else position
+            position = position_after(taken[-1].number, taken[-1].line) if taken else position
             yield Captured(self._table.name, rows, [True] * len(rows) if self._options.deletes else None, position)
             if len(taken) < len(new):
                 raise record_error(new[len(taken)])
@@ -79,36 +60,49 @@ class FileSource:
     def close(self) -> None:
         self._stream.close()
 
-    def _lines(self) -> Lines:
-        if self._was_read:
+    @property
+    def header(self) -> str:
+        """The first line of a CSV, as far as it names the columns."""
+        has_header = self._options.csv is not None and self._options.csv.header
+        return self._lines.first_line if self._lines is not None and has_header else ""
+
+    def _begin(self) -> Lines:
+        if self._lines is not None:
             if not self._stream.seekable():
                 raise DeclarationError(
                     f"table '{self._table.name}': its input cannot be read a second time",
                     hint="read a file instead of a pipe",
                 )
             self._stream.seek(0)
-        self._was_read = True
-        return Lines(self._stream, progress=self._options.on_bytes)
+        self._lines = Lines(self._stream, progress=self._options.on_bytes)
+        return self._lines
 
     def _chunks(self, lines: Lines) -> Iterator[list[Record]]:
         """Records in chunks of at most `batch_rows`, and empty chunks as heartbeats while the input pauses."""
-        read = csv_records if self._options.csv else json_records
-        records = read(lines, self._schema, where=f"topic '{self._table.name}'")
+        records = self._records(lines)
+        batch_rows = self._options.batch_rows
         chunk: list[Record] = []
+        size = 0
         while True:
-            if chunk and (len(chunk) >= self._options.batch_rows or lines.is_idle()):
+            if chunk and (len(chunk) >= batch_rows or size > CHUNK_CHARACTERS or lines.is_idle()):
                 yield chunk
-                chunk = []
+                chunk, size = [], 0
             while not chunk and lines.is_idle(HEARTBEAT_SECONDS):
                 yield []
             record = next(records, None)
-            if self._options.csv:
-                self.header = lines.first_line
             if record is None:
                 break
             chunk.append(record)
+            size += len(record.text)
         if chunk:
             yield chunk
+
+    def _records(self, lines: Lines) -> Iterator[Record]:
+        options, where = self._options, f"topic '{self._table.name}'"
+        chosen, unit = options.columns, options.time_unit
+        if options.csv is None:
+            return json_records(lines, self._schema, where=where, columns=frozenset(chosen), time_unit=unit)
+        return csv_records(lines, self._schema, where=where, options=options.csv, columns=chosen, time_unit=unit)
 
     def _skip_records(self, records: Sequence[Record]) -> None:
         """Count records that are already stored. Only problems that were found without the topic are reported."""
@@ -153,7 +147,7 @@ class FileSource:
                 try:
                     self._fitted_rows([record])
                 except RowError as error:
-                    record.problem = _with_line(error, record.line)
+                    record.problem = with_place(error, f"line {record.line}")
 
     def _without_earlier_rows(self, records: Sequence[Record], rows: Rows) -> Rows:
         """The rows without those that an earlier version has stored."""
@@ -172,29 +166,5 @@ class FileSource:
         self._options.on_bad(record)
 
 
-def position_after(record: Record) -> Position:
-    return {"records": record.number, "line": record.line}
-
-
-def record_count(position: Position | None) -> int:
-    """How many records of an input come before a position."""
-    count = position.get("records") if isinstance(position, Mapping) else 0 if position is None else None
-    if not isinstance(count, int):
-        raise DeclarationError(f"{position!r:.200} is not a position in a file", hint="use another name for this input")
-    return count
-
-
-def line_number(position: Position) -> int:
-    """The line where the last record before a position starts; 0 if unknown."""
-    line = position.get("line") if isinstance(position, Mapping) else None
-    return line if isinstance(line, int) else 0
-
-
 def record_error(record: Record) -> RowError:
     return record.problem or RowError(f"line {record.line} was refused")
-
-
-def _with_line(error: RowError, line: int) -> RowError:
-    """The error with a line number. The topic numbers the rows it was given, which was one; users count lines."""
-    message, found = re.subn(r"\brow 0\b", f"line {line}", error.message, count=1)
-    return RowError(message if found else f"line {line}: {message}", hint=error.hint)

@@ -1,4 +1,4 @@
-"""Files by URL: `file:orders.csv`, `file:///data/orders.jsonl`, `file:orders.txt?format=json`."""
+"""Files by URL: `file:orders.csv`, `file:///data/orders.jsonl.gz`, `file:orders.txt?format=json`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from penstock.capture.files.source import FileOptions, FileSource
-from penstock.contracts import SourceTable
+from penstock.capture.files.formats import Format, file_format
+from penstock.capture.files.options import CsvOptions, FileOptions
+from penstock.capture.files.parquet import ParquetSource
+from penstock.capture.files.source import FileSource
+from penstock.capture.files.streams import open_file
+from penstock.contracts import Source, SourceTable
 from penstock.errors import DeclarationError
 
-_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _EXAMPLE = "as in file:orders.csv, file:///data/orders.jsonl or file:orders.txt?format=json"
 
 
@@ -19,19 +22,18 @@ def check_url(url: str) -> None:
     _parse_url(url)
 
 
-def open_source(url: str, tables: Sequence[SourceTable]) -> FileSource:
+def open_source(url: str, tables: Sequence[SourceTable]) -> Source:
     """Open the file. It has one table, whose schema decides how values are read."""
     path, format_ = _parse_url(url)
     if len(tables) != 1:
         raise DeclarationError(f"source: {url!r} has one table; {len(tables)} were asked for")
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise DeclarationError(f"{path}: it cannot be read ({error.strerror})") from error
-    return FileSource(stream, tables[0], FileOptions(csv=format_ == "csv"))
+    if format_ is Format.PARQUET:
+        return ParquetSource(path, tables[0])
+    csv = None if format_ is Format.JSON else CsvOptions(delimiter="\t" if format_ is Format.TSV else ",")
+    return FileSource(open_file(path), tables[0], FileOptions(csv=csv))
 
 
-def _parse_url(url: str) -> tuple[Path, str]:
+def _parse_url(url: str) -> tuple[Path, Format]:
     parts = urlsplit(url)
     options = parse_qs(parts.query, keep_blank_values=True)
     path = Path(unquote(parts.path))
@@ -40,10 +42,11 @@ def _parse_url(url: str) -> tuple[Path, str]:
     if set(options) - {"format"}:
         unknown = ", ".join(sorted(set(options) - {"format"}))
         raise DeclarationError(f"source: {url!r} has an option that files do not have; found {unknown}", hint=_EXAMPLE)
-    format_ = options.get("format", [_FORMATS.get(path.suffix.lower(), "")])[-1]
-    if format_ not in _FORMATS.values():
+    given = options.get("format", [""])[-1]
+    format_ = (Format(given) if given in list(Format) else None) if given else file_format(path)
+    if format_ is None:
         raise DeclarationError(
-            f"source: the format of {url!r} is not known; found {format_ or path.suffix or 'none'!r}",
-            hint="add ?format=json (one object per line) or ?format=csv",
+            f"source: the format of {url!r} is not known; found {given or path.suffix or 'none'!r}",
+            hint=f"add ?format= and one of {', '.join(Format)}",
         )
     return path, format_

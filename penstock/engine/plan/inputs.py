@@ -24,7 +24,7 @@ def check_inputs(log: Log, plan: flow.Plan) -> None:
 
 def open_inputs(log: Log, plan: flow.Plan) -> dict[str, Input]:
     tables = _looked_up(plan)
-    return {node.name: Input(node, _open_or_create(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
+    return {node.name: Input(node, open_or_create(log, node), tables.get(node.name, _NONE)) for node in _sources(plan)}
 
 
 def _looked_up(plan: flow.Plan) -> dict[str, frozenset[str]]:
@@ -61,7 +61,8 @@ def _sources(plan: flow.Plan) -> list[flow.Source]:
     return [node for node in flow.nodes(plan) if isinstance(node, flow.Topic | flow.Changelog)]
 
 
-def _open_or_create(log: Log, node: flow.Source) -> Topic:
+def open_or_create(log: Log, node: flow.Source) -> Topic:
+    """The topic that an app declares. It is created as declared if it does not exist."""
     if node.name in log.topics():
         topic = log.topic(node.name)
         _check(topic, node)

@@ -7,8 +7,10 @@ from decimal import Decimal
 
 import pytest
 
+from penstock.capture.files.csv_records import csv_records
+from penstock.capture.files.json_records import json_records
 from penstock.capture.files.lines import Lines
-from penstock.capture.files.records import Record, csv_records, json_records
+from penstock.capture.files.records import Record
 from penstock.errors import DeclarationError
 from penstock.schema.arrow import parse_schema
 
@@ -42,7 +44,7 @@ def test_a_bad_line_of_json_says_where_and_the_next_one_is_read() -> None:
     records = read_json(b'{"id": 1}\n{"id": \n[1]\n\xff\n{"id": 2}\n')
     assert [record.row for record in records if not record.problem] == [{"id": 1}, {"id": 2}]
     found = problems(records)
-    assert found[1] == "t: line 2 is not JSON; Expecting value (at character 8)"
+    assert found[1] == "t: line 2 is not JSON; Expecting value (at character 7)"
     assert found[2] == "t: line 3 is not a JSON object; found an array"
     assert found[3] == "t: line 4 is not UTF-8"
 

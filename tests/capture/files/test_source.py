@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Log, TopicSettings
+from penstock.capture.files.options import CsvOptions, FileOptions
 from penstock.capture.files.records import Record
-from penstock.capture.files.source import FileOptions, FileSource
+from penstock.capture.files.source import FileSource
 from penstock.capture.files.writers import UnnamedWriter, open_input_writer
 from penstock.capture.pump import pump
 from penstock.contracts import SourceTable
@@ -42,7 +43,7 @@ class TestJsonLines(SourceContract):
 class TestCsvWithBlankLinesAndRecordsOfSeveralLines(SourceContract):
     def open(self) -> FileSource:
         lines = "".join(f'{number},"two\nlines"\n\n' for number in range(1, ROWS + 1))
-        return FileSource(io.BytesIO(f"id,name\n{lines}".encode()), TABLE, FileOptions(csv=True, batch_rows=1))
+        return FileSource(io.BytesIO(f"id,name\n{lines}".encode()), TABLE, FileOptions(csv=CsvOptions(), batch_rows=1))
 
 
 class TestWithBadRecordsLeftOut(SourceContract):
