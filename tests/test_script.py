@@ -84,8 +84,7 @@ def test_an_error_of_on_epoch_ends_the_run_after_the_commit(spark: SparkSession,
     assert shop(tmp_path).query("select sum(orders) as n from kinds") == [{"n": 5}]
 
 
-@NEEDS_SPARK
-def test_a_session_that_has_ended_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"run: spark is a SparkSession .*; found builtins.str"):
         shop(tmp_path).run(spark="local[2]")  # type: ignore[arg-type]
 

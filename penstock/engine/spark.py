@@ -89,7 +89,8 @@ def check_session(spark: object) -> None:
             f"{type(spark).__qualname__}",
             hint="spark=SparkSession.builder.getOrCreate(); sessions of Spark Connect are not supported",
         )
-    if (how := how_it_ended(spark)) is not None:
+    stopped = spark.sparkContext._jsc is None
+    if how := "it was stopped" if stopped else how_it_ended(spark):
         raise DeclarationError(f"run: the session cannot be used: {how}", hint="start another one, or leave spark= out")
 
 
