@@ -37,10 +37,10 @@ _UNSUPPORTED_IN_COLUMNS = {
 }
 _UNSUPPORTED_AFTER_COLUMNS = {
     "partitioned": ("PARTITIONED BY", "WITH (key = 'id', partitions = 4)"),
-    "using": ("USING", "the log keeps it: leave it out; options stand in WITH (...)"),
+    "using": ("USING", "the log keeps it: leave it out; options go into WITH (...)"),
     "clustered": ("CLUSTERED BY", "WITH (key = 'id', partitions = 4)"),
-    "tblproperties": ("TBLPROPERTIES", "options stand in WITH (...)"),
-    "options": ("OPTIONS", "options stand in WITH (...)"),
+    "tblproperties": ("TBLPROPERTIES", "options go into WITH (...)"),
+    "options": ("OPTIONS", "options go into WITH (...)"),
     "location": ("LOCATION", "it is in the log: penstock run --log PATH"),
     "comment": ("COMMENT", "write a comment: -- ..."),
     "as": ("CREATE TABLE ... AS SELECT", "CREATE VIEW name AS SELECT ... keeps what a query gives"),
@@ -80,13 +80,13 @@ def create(span: Span, app: Declarations) -> Rows:
     if kind in _UNSUPPORTED_KINDS:
         why, hint = _UNSUPPORTED_KINDS[kind]
         words = "CREATE OR REPLACE" if kind == "or" else f"CREATE {kind.upper()}"
-        raise span.refusal("create", f"{words} is not there: {why}", hint)
+        raise span.refusal("create", f"{words} is not supported: {why}", hint)
     if kind not in _KINDS:
         raise reader.unexpected("TOPIC, TABLE, VIEW or SINK", closest(kind, _KINDS))
     reader.take()
     if reader.follows("if", "not", "exists"):
         raise reader.refusal(
-            "IF NOT EXISTS is not there: to declare a topic again in the same way gives the same", "leave it out"
+            "IF NOT EXISTS is not needed: declaring a topic again in the same way gives the same one", "leave it out"
         )
     reader.what = f"create {kind}"
     match kind:
@@ -144,13 +144,13 @@ def _refuse_in_columns(columns: Span, what: str) -> None:
     for number in range(len(columns)):
         for words, (name, hint) in _UNSUPPORTED_IN_COLUMNS.items():
             if columns.keywords[number : number + len(words)] == words:
-                raise columns.cut(number).refusal(what, f"{name} is not there", hint)
+                raise columns.cut(number).refusal(what, f"{name} is not supported", hint)
 
 
 def _refuse_after_columns(reader: TokenReader) -> None:
     if reader.peek() in _UNSUPPORTED_AFTER_COLUMNS:
         name, hint = _UNSUPPORTED_AFTER_COLUMNS[reader.peek()]
-        raise reader.refusal(f"{name} is not there", hint)
+        raise reader.refusal(f"{name} is not supported", hint)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
