@@ -62,7 +62,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        from penstock.suggest import closest
+
+        hint = closest(name, __all__)
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}" + (f"; {hint}" if hint else ""))
     return getattr(import_module(_HOMES[name]), name)
 
 

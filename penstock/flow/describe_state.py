@@ -37,14 +37,14 @@ def describe_state(node: Node) -> str | None:
         case Changelog():
             return f"one row per {comma_list(node.key)}, until it is deleted"
         case Distinct(within=None):
-            return f"the first row per {comma_list(node.columns)}, for ever"
+            return f"the first row per {comma_list(node.columns)}, forever"
         case Distinct(within=within):
             return f"the rows of the last {duration_text(within or 0)}"
         case Latest():
-            return f"one row per {comma_list(node.key)}, for ever"
+            return f"one row per {comma_list(node.key)}, forever"
         case Top():
             end = window_end(node.input, node.per)
-            until = "for ever" if end is None else f"until {duration_text(correction_period(node))} after {end}"
+            until = "forever" if end is None else f"until {duration_text(correction_period(node))} after {end}"
             return f"rows{_per(node.per)}, {until}"
         case Aggregate():
             return _describe_aggregate(node)
@@ -68,7 +68,7 @@ def _describe_aggregate(node: Aggregate) -> str:
     state = _aggregate_state(node)
     keys = tuple(key.name for key in node.keys)
     if node.windowing is None:
-        return f"{state}{_per(keys)}, for ever"
+        return f"{state}{_per(keys)}, forever"
     keep = duration_text(node.windowing.keep)
     if isinstance(node.windowing.window, Sliding):
         size = duration_text(node.windowing.window.size)
@@ -81,7 +81,7 @@ def _describe_aggregate(node: Aggregate) -> str:
 def _describe_join(node: Join | TimedJoin | AsOfJoin) -> str:
     match node:
         case Join():
-            return f"rows of both sides{_per(tuple(map(join_key_text, node.on)))}, for ever"
+            return f"rows of both sides{_per(tuple(map(join_key_text, node.on)))}, forever"
         case TimedJoin():
             kept_for = duration_text(max(timed_join_memory(node.how, node.before, node.after, node.keep)))
             return (

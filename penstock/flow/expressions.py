@@ -106,7 +106,7 @@ def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
     for part in split.calls:
         if aggregates_in(_read(part.text))[1:]:
             raise DeclarationError(
-                f"an aggregate stands inside another; found {part.text!r}",
+                f"an aggregate is inside another; found {part.text!r}",
                 hint="aggregate in two steps: group_by(...).agg(...).group_by(...).agg(...)",
             )
         _check_columns(columns_of(part.text), columns)
@@ -194,7 +194,7 @@ def _check_keys(outside: Collection[str], keys: Sequence[str]) -> None:
         if name not in keys:
             groups = ", ".join(keys) or "nothing"
             raise DeclarationError(
-                f"column '{name}' stands outside of an aggregate, and it is grouped by {groups}",
+                f"column '{name}' is used outside of an aggregate, and the rows are grouped by {groups}",
                 hint=f"add it to group_by, or choose one of its values: max({name}), any_value({name})",
             )
 

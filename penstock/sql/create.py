@@ -41,10 +41,10 @@ _UNSUPPORTED_IN_COLUMNS = {
 }
 _UNSUPPORTED_AFTER_COLUMNS = {
     "partitioned": ("PARTITIONED BY", "WITH (key = 'id', partitions = 4)"),
-    "using": ("USING", "the log keeps it: leave it out; options are given in WITH (...)"),
+    "using": ("USING", "the log keeps it: leave it out; options go into WITH (...)"),
     "clustered": ("CLUSTERED BY", "WITH (key = 'id', partitions = 4)"),
-    "tblproperties": ("TBLPROPERTIES", "options are given in WITH (...)"),
-    "options": ("OPTIONS", "options are given in WITH (...)"),
+    "tblproperties": ("TBLPROPERTIES", "options go into WITH (...)"),
+    "options": ("OPTIONS", "options go into WITH (...)"),
     "location": ("LOCATION", "it is in the log: penstock run --log PATH"),
     "comment": ("COMMENT", "write a comment: -- ..."),
     "as": ("CREATE TABLE ... AS SELECT", "CREATE VIEW name AS SELECT ... keeps what a query gives"),
@@ -90,7 +90,7 @@ def create(span: Span, app: Declarations) -> Rows:
     reader.take()
     if reader.follows("if", "not", "exists"):
         raise reader.refusal(
-            "IF NOT EXISTS is not supported: to declare a topic again in the same way gives the same", "leave it out"
+            "IF NOT EXISTS is not needed: declaring a topic again in the same way gives the same one", "leave it out"
         )
     reader.what = f"create {kind}"
     match kind:

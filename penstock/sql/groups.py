@@ -121,7 +121,7 @@ class Groups:
             whole = f"; '{within[0]}' can be said as a whole, or by its name in the list" if within else ""
             raise span.refusal(
                 what,
-                f"column '{name}' stands outside of an aggregate, and it is grouped by {groups}",
+                f"column '{name}' is used outside of an aggregate, and the rows are grouped by {groups}",
                 f"add it to GROUP BY, or choose one of its values: max({name}), any_value({name}){whole}",
             )
 

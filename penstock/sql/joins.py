@@ -202,7 +202,7 @@ def _condition_refusal(condition: Span, how: How) -> DeclarationError:
     )
     return condition.refusal(
         "on",
-        f"in ON of a {name} JOIN stand equalities, bounds of time on both ends{side}; found: {condition}",
+        f"ON of a {name} JOIN takes equalities, bounds of time on both ends{side}; found: {condition}",
         "put a condition on rows that are kept anyway into CASE in the SELECT list, or into WHERE if rows are to go",
     )
 

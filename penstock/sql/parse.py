@@ -66,9 +66,9 @@ def _expect_union_all(reader: TokenReader) -> None:
         reader.take(2)
         return
     if word == "UNION":
-        raise reader.refusal("UNION without ALL is not there", _SETS_HINT)
+        raise reader.refusal("UNION without ALL is not supported", _SETS_HINT)
     instead = "LEFT SEMI JOIN" if word == "INTERSECT" else "LEFT ANTI JOIN"
-    raise reader.refusal(f"{word} is not there", f"use {instead} ... ON a.x <=> b.x")
+    raise reader.refusal(f"{word} is not supported", f"use {instead} ... ON a.x <=> b.x")
 
 
 # -- the SELECT list --------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _parse_from(reader: TokenReader) -> tuple[Relation, tuple[JoinClause, ...]]:
     """What FROM reads, and the joins after it; the word FROM has been read."""
     source = _parse_relation(reader)
     if source.as_of is not None:
-        raise source.span.refusal("from", "FOR SYSTEM_TIME AS OF stands behind a table that is joined")
+        raise source.span.refusal("from", "FOR SYSTEM_TIME AS OF belongs to a table that is joined")
     joins: list[JoinClause] = []
     while (join := _parse_join(reader)) is not None:
         joins.append(join)
@@ -183,11 +183,11 @@ def _parse_from(reader: TokenReader) -> tuple[Relation, tuple[JoinClause, ...]]:
 def _parse_relation(reader: TokenReader) -> Relation:
     start = reader.rest
     if reader.peek() in ("lateral", "values", "unnest", "explode"):
-        raise reader.refusal(f"{reader.peek().upper()} is not there", EXPLODE_HINT)
+        raise reader.refusal(f"{reader.peek().upper()} is not supported", EXPLODE_HINT)
     if reader.peek() == "(":
         inside = reader.in_parentheses()
         if inside.keywords[:1] not in (("select",), ("with",), ("(",)):
-            raise inside.refusal("from", "in parentheses stands a query", "FROM a JOIN b ON ..., without parentheses")
+            raise inside.refusal("from", "parentheses are for a query", "FROM a JOIN b ON ..., without parentheses")
         relation = Relation(start, parse_query(inside))
     else:
         name = reader.dotted_name("the name of a topic, a table or a view")
@@ -200,7 +200,7 @@ def _parse_as_of(reader: TokenReader) -> AsOfClause | None:
     if not reader.accept("for"):
         return None
     if reader.peek() in ("version", "system_version", "timestamp"):
-        raise reader.refusal(f"FOR {reader.peek().upper()} is not there", "FOR SYSTEM_TIME AS OF s.time")
+        raise reader.refusal(f"FOR {reader.peek().upper()} is not supported", "FOR SYSTEM_TIME AS OF s.time")
     reader.expect("system_time", "as", "of", hint="FOR SYSTEM_TIME AS OF s.time, or AS OF LATEST")
     if reader.peek() == "latest" and reader.peek(1) != ".":
         reader.take()
@@ -250,9 +250,9 @@ def _refuse_unsupported_joins(reader: TokenReader) -> None:
         raise reader.refusal("tables are not joined with a comma", _ON_HINT)
     if word in ("cross", "natural", "asof"):
         hint = "JOIN t FOR SYSTEM_TIME AS OF s.time ON ..." if word == "asof" else _ON_HINT
-        raise reader.refusal(f"{word.upper()} JOIN is not there", hint)
+        raise reader.refusal(f"{word.upper()} JOIN is not supported", hint)
     if reader.follows("lateral", "view"):
-        raise reader.refusal("LATERAL VIEW is not there", EXPLODE_HINT)
+        raise reader.refusal("LATERAL VIEW is not supported", EXPLODE_HINT)
 
 
 # -- the clauses after FROM -------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def _parse_clauses(reader: TokenReader, select: Select) -> Select:
             raise reader.refusal(f"{_clause_name(word)} is said twice")
         later = [clause for clause in done if words.index(clause) > words.index(word)]
         if later and word in ("where", "group", "having", "qualify"):
-            raise reader.refusal(f"{_clause_name(word)} stands before {_clause_name(later[0])}")
+            raise reader.refusal(f"{_clause_name(word)} must come before {_clause_name(later[0])}")
         done.append(word)
         select = _CLAUSE_PARSERS[word](reader, select)
     refuse_clause(reader)
@@ -292,7 +292,7 @@ def _parse_group_by(reader: TokenReader, select: Select) -> Select:
             hint = (
                 "name the columns" if kind == "all" else "write a view for each grouping, or unite them with UNION ALL"
             )
-            raise reader.refusal(f"{name} is not there", hint)
+            raise reader.refusal(f"{name} is not supported", hint)
     keys = tuple(split_at_commas(reader.expression(ends_expression)))
     return replace(select, group_by=keys, group_by_span=start)
 

@@ -101,7 +101,7 @@ def _declare(statement: Span, app: Declarations) -> None:
             file = statement.text.location.file
             raise statement.refusal("sql", "EXPLAIN declares nothing", f"penstock explain {file}")
         case "set":
-            raise statement.refusal("set", "SET stands at the beginning of the file, before all declarations")
+            raise statement.refusal("set", "SET belongs at the beginning of the file, before all declarations")
         case _:
             raise statement_refusal(statement)
 

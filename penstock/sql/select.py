@@ -24,7 +24,7 @@ from penstock.sql.top import ResolvedRanking, as_ranking, find_rank_bound, find_
 from penstock.sql.windows import is_window_call
 from penstock.suggest import closest
 
-_HAVING_HINT = "a condition on an aggregate stands in HAVING"
+_HAVING_HINT = "a condition on an aggregate goes into HAVING"
 _WINDOWS_OF_OTHER_SYSTEMS = frozenset({"tumble", "hop", "session", "cumulate", "window"})
 _TABLE_FUNCTIONS = ["changes", "latest"]
 
@@ -63,7 +63,7 @@ class _UngroupedRows:
         own, aliases = hide_aliases(span, what, self.joined.scope, self.aliases)
         text = fill_in_values(span, what, self.joined.scope.resolve(own, what, aliases), aliases)
         with span.reading(what):
-            return check_expression(text, self.joined.rows.columns, instead="aggregates stand in the SELECT list")
+            return check_expression(text, self.joined.rows.columns, instead="aggregates go into the SELECT list")
 
     def resolve_column(self, span: Span, what: str) -> str | None:
         if len(span) == 1 and name_of(span.tokens[0]) in self.aliases:
@@ -113,7 +113,7 @@ def _output_columns(select: Select, stage: _UngroupedRows | Groups, joined: Join
     outputs: list[OutputColumn] | None = []
     for item in select.items:
         if item.is_star and isinstance(stage, Groups):
-            raise item.expression.refusal("select", "'*' is not there behind GROUP BY", "name the columns")
+            raise item.expression.refusal("select", "'*' is not supported with GROUP BY", "name the columns")
         if item.is_star:
             columns = star_columns(item, joined.scope, columns_known=joined.rows.columns is not None)
             if columns is None and len(select.items) > 1:
@@ -160,7 +160,7 @@ def _from_and_where(select: Select, known: KnownResults) -> JoinedRows:
         return joined
     for condition in conditions:
         for call in aggregates_in(joined.scope.read_expression(condition, "where")):
-            message = f"an aggregate cannot stand in WHERE; found {call.function}(...)"
+            message = f"an aggregate is not allowed in WHERE; found {call.function}(...)"
             raise condition.refusal("where", message, _HAVING_HINT)
     rows = _UngroupedRows(joined)
     text = all_of([rows.resolve(condition, "where") for condition in conditions])
@@ -314,7 +314,7 @@ def _check_time_clauses(select: Select) -> None:
         raise clauses.within.span.refusal(
             "within",
             "WITHIN says how far DISTINCT looks back, and there is none",
-            "the bound of a join stands in ON: b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR",
+            "the bound of a join goes into ON: b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR",
         )
 
 
@@ -324,5 +324,5 @@ def _check_keep(select: Select, joined: JoinedRows, stage: _UngroupedRows | Grou
         raise keep.span.refusal(
             "keep",
             "KEEP is of windows and of joins in time, and there is none",
-            "without a time everything is kept for ever",
+            "without a time everything is kept forever",
         )

@@ -48,7 +48,7 @@ def as_ranking(span: Span) -> Ranking | None:
     function = span.keywords[0]
     if function in _UNSUPPORTED:
         hint = "RANK() counts rows that are equal, ROW_NUMBER() tells them apart"
-        raise span.refusal("over", f"{function.upper()}() is not there", hint)
+        raise span.refusal("over", f"{function.upper()}() is not supported", hint)
     if function not in _FUNCTIONS or closing_parenthesis(span.tokens, end + 2) != len(span) - 1:
         return None
     groups, order = _parse_over(span.cut(end + 3, -1))

@@ -54,7 +54,7 @@ def statement_refusal(statement: Span) -> DeclarationError:
     word = statement.keywords[0]
     if word in _STATEMENTS:
         name, hint = _STATEMENTS[word]
-        return statement.refusal("sql", f"{name} is not there", hint)
+        return statement.refusal("sql", f"{name} is not supported", hint)
     return statement.refusal(
         "sql",
         f"a statement begins with CREATE, SELECT, WITH, EXPLAIN or SET; found {statement.tokens[0].raw!r}",
@@ -65,7 +65,7 @@ def refuse_clause(reader: TokenReader) -> None:
     """Refuse the next word if it begins a clause that is not supported."""
     if reader.peek() in UNSUPPORTED_CLAUSES:
         name, hint = UNSUPPORTED_CLAUSES[reader.peek()]
-        raise reader.refusal(f"{name} is not there", hint)
+        raise reader.refusal(f"{name} is not supported", hint)
 
 
 def refuse_subqueries(span: Span, what: str) -> None:
@@ -73,14 +73,16 @@ def refuse_subqueries(span: Span, what: str) -> None:
     for number, word in enumerate(span.keywords):
         if word == "exists" and span.keywords[number + 1 : number + 3] == ("(", "select"):
             raise span.cut(number).refusal(
-                what, "EXISTS (SELECT ...) is not there", "use LEFT SEMI JOIN ... ON, or LEFT ANTI JOIN for NOT EXISTS"
+                what,
+                "EXISTS (SELECT ...) is not supported",
+                "use LEFT SEMI JOIN ... ON, or LEFT ANTI JOIN for NOT EXISTS",
             )
         if word == "select":
             if span.keywords[number - 2 : number] == ("in", "("):
                 hint = "use LEFT SEMI JOIN ... ON, or LEFT ANTI JOIN for NOT IN"
-                raise span.cut(number - 2).refusal(what, "IN (SELECT ...) is not there", hint)
+                raise span.cut(number - 2).refusal(what, "IN (SELECT ...) is not supported", hint)
             hint = "put the query into FROM or WITH and join it; or LEFT SEMI JOIN, LEFT ANTI JOIN"
-            raise span.cut(number).refusal(what, "a subquery inside of an expression is not there", hint)
+            raise span.cut(number).refusal(what, "a subquery inside of an expression is not supported", hint)
 
 
 def refuse_calls(span: Span, what: str, reading: Reading) -> None:
@@ -98,7 +100,9 @@ def refuse_calls(span: Span, what: str, reading: Reading) -> None:
             hint = closest_function(call.function)
             raise span.refusal(what, f"Spark has no function '{call.function}'; found {found}", hint)
         if kind == "generator":
-            raise span.refusal(what, f"a function that makes several rows is not there; found {found}", EXPLODE_HINT)
+            raise span.refusal(
+                what, f"a function that makes several rows is not supported; found {found}", EXPLODE_HINT
+            )
         if kind == "time window" or call.function == "sliding_window":
             raise span.refusal(
                 what,

@@ -46,7 +46,9 @@ def as_window(span: Span, rows: Rows, scope: Scope) -> WindowClause | None:
     if not is_call:
         return None
     if function in _OF_OTHER_SYSTEMS:
-        raise span.refusal("group by", f"{function.upper()}(...) is not there", f"write {_OF_OTHER_SYSTEMS[function]}")
+        raise span.refusal(
+            "group by", f"{function.upper()}(...) is not supported", f"write {_OF_OTHER_SYSTEMS[function]}"
+        )
     if function not in _PARAMETERS:
         return None
     time, *arguments = split_at_commas(span.cut(2, -1))

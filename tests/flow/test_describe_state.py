@@ -15,25 +15,25 @@ def test_the_state_of_every_node_is_described(orders: Stream, customers: Table) 
         customers: "one row per id, until it is deleted",
         customers.changes(): None,
         orders.distinct("order_id", within="1 hour"): "the rows of the last 1 hour",
-        orders.distinct("order_id", "country"): "the first row per order_id, country, for ever",
-        orders.latest("customer_id"): "one row per customer_id, for ever",
-        orders.top(3, by="price"): "rows, for ever",
-        orders.group_by().agg(n="count(*)"): "accumulators, for ever",
-        by_country.agg(n="max(price) - min(price)"): "accumulators per country, for ever",
-        by_country.agg(n="count(distinct price)"): "accumulators and different values per country, for ever",
-        by_country.agg(n="approx_count_distinct(price)"): "accumulators and sketches per country, for ever",
+        orders.distinct("order_id", "country"): "the first row per order_id, country, forever",
+        orders.latest("customer_id"): "one row per customer_id, forever",
+        orders.top(3, by="price"): "rows, forever",
+        orders.group_by().agg(n="count(*)"): "accumulators, forever",
+        by_country.agg(n="max(price) - min(price)"): "accumulators per country, forever",
+        by_country.agg(n="count(distinct price)"): "accumulators and different values per country, forever",
+        by_country.agg(n="approx_count_distinct(price)"): "accumulators and sketches per country, forever",
         by_country.agg(n="hll_sketch_agg(quantity)", m="count(distinct price)"): (
-            "accumulators, sketches and different values per country, for ever"
+            "accumulators, sketches and different values per country, forever"
         ),
-        by_country.agg(n="sum(distinct price)"): "rows per country, for ever",
-        by_country.agg(n="approx_percentile(price, 0.5)"): "rows per country, for ever",
-        by_country.agg(n="median(price)"): "rows per country, for ever",
-        customers.group_by("country").agg(n="approx_count_distinct(name)"): "rows per country, for ever",
+        by_country.agg(n="sum(distinct price)"): "rows per country, forever",
+        by_country.agg(n="approx_percentile(price, 0.5)"): "rows per country, forever",
+        by_country.agg(n="median(price)"): "rows per country, forever",
+        customers.group_by("country").agg(n="approx_count_distinct(name)"): "rows per country, forever",
         orders.window(session("1 minute")).group_by("country").agg(n="theta_sketch_agg(quantity)"): (
             "rows per country and session, until 1 hour after its end"
         ),
-        customers.group_by("country").agg(n="max(name)"): "rows per country, for ever",
-        customers.group_by("country").agg(n="count(*)"): "accumulators per country, for ever",
+        customers.group_by("country").agg(n="max(name)"): "rows per country, forever",
+        customers.group_by("country").agg(n="count(*)"): "accumulators per country, forever",
         orders.window(session("1 minute"), late="drop").group_by("country", "quantity").agg(n="count(*)"): (
             "accumulators per country, quantity and session, until its end"
         ),
@@ -41,10 +41,10 @@ def test_the_state_of_every_node_is_described(orders: Stream, customers: Table) 
             "rows per country, until 1 hour after they are 5 minutes old"
         ),
         orders.join(customers.drop("country"), on={"customer_id": "id"}): (
-            "rows of both sides per customer_id = id, for ever"
+            "rows of both sides per customer_id = id, forever"
         ),
         orders.join(orders, on=["order_id", "country"], how="anti", within="forever"): (
-            "rows of both sides per order_id and country, for ever"
+            "rows of both sides per order_id and country, forever"
         ),
         orders.join(orders, on="order_id", within="1 hour", how="semi"): (
             "events of both sides per order_id, until 2 hours after they happened"

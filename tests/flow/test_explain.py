@@ -36,7 +36,7 @@ def test_the_graph_is_printed_from_the_sources_to_the_views(app: App, orders: St
         "the highest event time of each producer",
         "none",
         "accumulators per country and window, until 1 hour after its end",
-        "rows per window_start, for ever",
+        "rows per window_start, forever",
     ]
     assert lines[-2].startswith("view revenue  <- 3")
     assert lines[-1].startswith("view best  <- 4")
@@ -118,7 +118,7 @@ def test_the_document_says_the_same_for_programs(app: App, orders: Stream) -> No
     assert isinstance(nodes, list)
     assert [(node["number"], node["kind"], node["reads"]) for node in nodes] == [(1, "topic", []), (2, "group", [1])]
     assert nodes[1]["key"] == ["country"]
-    assert nodes[1]["state"] == "accumulators per country, for ever"
+    assert nodes[1]["state"] == "accumulators per country, forever"
     assert len(nodes[1]["fingerprint"]) == 16
     views = explained["views"]
     assert isinstance(views, list)

@@ -146,7 +146,7 @@ def test_an_aggregate_may_stand_beside_the_columns_of_its_group() -> None:
 
 def test_a_column_outside_of_an_aggregate_that_is_not_of_the_group_is_refused() -> None:
     error = refused_aggregate("sum(amount) / amount")
-    assert error.message == "column 'amount' stands outside of an aggregate, and it is grouped by country"
+    assert error.message == "column 'amount' is used outside of an aggregate, and the rows are grouped by country"
     assert error.hint == "add it to group_by, or choose one of its values: max(amount), any_value(amount)"
 
 
@@ -156,7 +156,7 @@ def test_an_expression_without_an_aggregate_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["sum(max(amount))", "count(*) filter (where amount > avg(amount))"])
 def test_an_aggregate_inside_of_another_is_refused(text: str) -> None:
-    assert refused_aggregate(text).message == f"an aggregate stands inside another; found {text!r}"
+    assert refused_aggregate(text).message == f"an aggregate is inside another; found {text!r}"
 
 
 def test_a_misspelt_column_inside_of_an_aggregate_is_refused() -> None:

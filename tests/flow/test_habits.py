@@ -70,6 +70,11 @@ def test_a_slip_in_the_name_of_a_method_of_an_app_is_answered(app: App) -> None:
     assert refused.value.hint == "did you mean 'view'?"
 
 
+def test_a_slip_in_a_public_name_is_answered() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'tumbling'"):
+        _ = ps.tumblin
+
+
 def test_filter_and_lists_of_names_are_accepted(orders: Stream) -> None:
     assert orders.filter("price > 1") == orders.where("price > 1")
     names: Any = ["order_id", "country"]

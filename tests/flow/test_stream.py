@@ -114,7 +114,7 @@ def test_groups_can_keep_their_first_rows(orders: Stream) -> None:
         (lambda rows: rows.group_by("country", country="price"), "same name"),
         (lambda rows: rows.group_by("country").agg(), "at least one aggregate"),
         (lambda rows: rows.group_by("country").agg(n="price"), "agg: n: there is no aggregate in it"),
-        (lambda rows: rows.group_by("country").agg(n="sum(price) + quantity"), "column 'quantity' stands outside"),
+        (lambda rows: rows.group_by("country").agg(n="sum(price) + quantity"), "column 'quantity' is used outside"),
         (lambda rows: rows.group_by("country").agg(country="count(*)"), "same name"),
         (
             lambda rows: rows.window(tumbling("1 minute")).group_by(revision="quantity").agg(n="count(*)"),

@@ -117,7 +117,7 @@ REFUSED = [
     ("CREATE TABLE t (a int) USING parquet", "USING is not supported", "WITH (...)"),
     ("CREATE TABLE t AS SELECT * FROM orders", "CREATE TABLE ... AS SELECT is not supported", "CREATE VIEW"),
     ("CREATE OR REPLACE VIEW v AS SELECT * FROM orders", "CREATE OR REPLACE is not supported", "without OR REPLACE"),
-    ("CREATE VIEW IF NOT EXISTS v AS SELECT * FROM orders", "IF NOT EXISTS is not supported", "leave it out"),
+    ("CREATE VIEW IF NOT EXISTS v AS SELECT * FROM orders", "IF NOT EXISTS is not needed", "leave it out"),
     ("CREATE TEMPORARY VIEW v AS SELECT * FROM orders", "CREATE TEMPORARY is not supported", "WITH name AS"),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM orders", "CREATE MATERIALIZED is not supported", "CREATE VIEW"),
     ("CREATE SINK s (a) AS SELECT * FROM orders", "expected AS; found '('", "CREATE SINK name"),

@@ -266,9 +266,9 @@ REFUSED = [
     (f"SELECT * {ON}", "'*' would have two columns 'country'", "AS other_country"),
     (f"SELECT o.order_id {ON} AND country = 'DE'", "'country' is a column of several tables", "o.country or c.country"),
     ("SELECT order_id FROM orders, customers", "tables are not joined with a comma", "JOIN t ON"),
-    ("SELECT order_id FROM orders CROSS JOIN customers", "CROSS JOIN is not there", "JOIN t ON"),
-    ("SELECT order_id FROM orders NATURAL JOIN customers", "NATURAL JOIN is not there", "USING (id)"),
-    ("SELECT order_id FROM orders o JOIN LATERAL (SELECT 1) x ON 1 = 1", "LATERAL is not there", ".map("),
+    ("SELECT order_id FROM orders CROSS JOIN customers", "CROSS JOIN is not supported", "JOIN t ON"),
+    ("SELECT order_id FROM orders NATURAL JOIN customers", "NATURAL JOIN is not supported", "USING (id)"),
+    ("SELECT order_id FROM orders o JOIN LATERAL (SELECT 1) x ON 1 = 1", "LATERAL is not supported", ".map("),
     ("SELECT order_id FROM orders JOIN customers", "a join needs ON or USING", "USING (id)"),
     (
         "SELECT order_id FROM orders o JOIN customers c ON o.customer_id > c.id",
@@ -289,7 +289,7 @@ REFUSED = [
     (
         "SELECT order_id FROM orders o LEFT JOIN customers c ON o.customer_id = c.id AND o.amount > 9",
         (
-            "in ON of a LEFT JOIN stand equalities, bounds of time on both ends, "
+            "ON of a LEFT JOIN takes equalities, bounds of time on both ends, "
             "and conditions on the right side alone; "
             "found: o.amount > 9"
         ),
@@ -297,12 +297,12 @@ REFUSED = [
     ),
     (
         "SELECT order_id FROM orders o FULL JOIN customers c ON o.customer_id = c.id AND c.country = 'DE'",
-        "in ON of a FULL JOIN stand equalities, bounds of time on both ends; found: c.country = 'DE'",
+        "ON of a FULL JOIN takes equalities, bounds of time on both ends; found: c.country = 'DE'",
         "WHERE",
     ),
     (
         "SELECT order_id FROM orders o LEFT ANTI JOIN customers c ON o.customer_id = c.id AND c.country <> o.country",
-        "in ON of a LEFT ANTI JOIN",
+        "ON of a LEFT ANTI JOIN",
         "WHERE",
     ),
     (
@@ -340,12 +340,12 @@ REFUSED = [
     ),
     (
         "SELECT o.order_id FROM orders o JOIN customers FOR VERSION AS OF 3 c ON o.customer_id = c.id",
-        "FOR VERSION is not there",
+        "FOR VERSION is not supported",
         "FOR SYSTEM_TIME AS OF",
     ),
     (
         "SELECT * FROM customers FOR SYSTEM_TIME AS OF LATEST",
-        "stands behind a table that is joined",
+        "belongs to a table that is joined",
         None,
     ),
     (

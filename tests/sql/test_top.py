@@ -160,7 +160,7 @@ REFUSED = [
     ),
     (
         "SELECT order_id FROM orders QUALIFY DENSE_RANK() OVER (ORDER BY amount) <= 3",
-        "DENSE_RANK() is not there",
+        "DENSE_RANK() is not supported",
         "RANK()",
     ),
     ("SELECT order_id FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY country) <= 3", "expected ORDER BY", None),

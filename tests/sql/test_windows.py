@@ -123,7 +123,7 @@ REFUSED = [
     ("SELECT count(*) AS n FROM orders GROUP BY window(placed_at, INTERVAL 1 MONTH)", "is not a duration", None),
     (
         "SELECT count(*) AS n FROM orders GROUP BY tumble(placed_at, '1 hour')",
-        "TUMBLE(...) is not there",
+        "TUMBLE(...) is not supported",
         "window(time",
     ),
     (
