@@ -478,6 +478,19 @@ def inputs(node: Node) -> tuple[Node, ...]:
     return (node.input,)
 
 
+def union_parts(node: Union) -> list[Node]:
+    """The inputs of a union; for those that are unions themselves, their inputs."""
+    parts: list[Node] = []
+    pending: list[Node] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Union):
+            pending.extend(reversed(part.inputs))
+        else:
+            parts.append(part)
+    return parts
+
+
 def nodes(plan: Plan) -> Iterator[Node]:
     """Every node once, each after the nodes that it reads."""
     return upstream(*(output.node for output in plan.outputs))

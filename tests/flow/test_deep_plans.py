@@ -6,6 +6,7 @@ from functools import reduce
 
 import penstock as ps
 from penstock.engine.build.needs import downstream_clocks, needs_of, shared_nodes
+from penstock.engine.publish.accounts import has_met_state, meters
 from penstock.flow import plan as flow
 from penstock.flow.explain import explain
 from penstock.flow.fingerprint import fingerprint
@@ -30,7 +31,10 @@ def test_a_union_of_unions_may_be_deeper_than_the_stack_of_python() -> None:
     assert "t1499" in explain(plan)
     assert len(needs_of(plan).columns) == 3_000
     assert shared_nodes(plan, small=True) == frozenset()
-    assert downstream_clocks(plan)
+    assert len(downstream_clocks(plan)) == 2_998
+    united = plan.views[0].node.input
+    assert has_met_state(united) is False
+    assert len(meters(united, {})) == 1_500
 
 
 def test_nested_unions_have_different_hashes_so_that_sets_of_them_are_fast() -> None:

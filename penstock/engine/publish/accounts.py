@@ -38,7 +38,8 @@ def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
     if isinstance(node, flow.AsOfJoin) and node.as_of is not None:
         sides = [meters(node.left, state_of), _history(node.right, state_of)]
     else:
-        sides = [meters(input_, state_of) for input_ in flow.inputs(node)]
+        inputs = flow.union_parts(node) if isinstance(node, flow.Union) else flow.inputs(node)
+        sides = [meters(input_, state_of) for input_ in inputs]
     if isinstance(node, flow.Join | flow.TimedJoin | flow.AsOfJoin):
         return [meter for number, side in enumerate(sides) for meter in _count_at_state(side, (node, number), state_of)]
     below = [meter for side in sides for meter in side]
@@ -54,7 +55,7 @@ def has_met_state(node: flow.Node) -> bool | None:
     if isinstance(node, flow.Topic):
         return False
     if isinstance(node, flow.Union):
-        found = set(map(has_met_state, node.inputs))
+        found = set(map(has_met_state, flow.union_parts(node)))
         return found.pop() if len(found) == 1 else None
     if isinstance(node, flow.Where | flow.Select | flow.Map):
         return has_met_state(node.input)
