@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from penstock.contracts import Log, Wakes, Watch
 from penstock.engine.epoch import Instance, Progress
+from penstock.engine.ledger.instances import running_instances
 from penstock.engine.run.failures import SparkLostError
 from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
-from penstock.errors import PenstockError, UnavailableError
+from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.logs import open_log
@@ -45,9 +46,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine."""
+    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
+
+    `finish`, with `once`: end all windows at last, as if the input had ended.
+    """
 
     once: bool = False
+    finish: bool = False
     rebuild: bool = False
     master: str | None = None
 
@@ -69,6 +74,8 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
     """
     restarts = _Restarts(program.plan.app)
     with closing(open_log(program.log, create=True)) as log:
+        if options.finish:
+            _check_finish(log, program.plan.app, options)
         runner = _Runner(program, options, log, stop, listener)
         while True:
             try:
@@ -80,6 +87,19 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
                     return
             else:
                 return
+
+
+def _check_finish(log: Log, app: str, options: RunOptions) -> None:
+    """Refuse to finish the input of an app that is running: whoever runs it expects more."""
+    if not options.once:
+        raise DeclarationError(
+            f"app '{app}': only a run that ends can finish its input", hint="add once: penstock run --once --finish"
+        )
+    if running := running_instances(log.apps_folder / app):
+        raise DeclarationError(
+            f"app '{app}': it is running in {running[-1]} and expects more rows, so its input cannot be finished",
+            hint="stop that process first; without --finish, this run would take over from it",
+        )
 
 
 class _SparkEndedError(Exception):
@@ -184,15 +204,26 @@ class _Runner:
                 if done is not None:
                     listener.progress(done)
                 if self._options.once and (done is None or not done.rows) and instance.has_read(present):
-                    return
+                    break
                 if done is None:
                     watch.wait(LOOK_SECONDS, stop)
         finally:
             watch.close()
+        if self._options.finish and not stop.is_set():
+            self._finish(instance, spark)
 
-    def _step(self, instance: Instance, spark: SparkSession) -> Progress | None:
+    def _finish(self, instance: Instance, spark: SparkSession) -> None:
+        done = retry_while_unavailable(
+            lambda: self._step(instance, spark, Instance.finish), self._stop, self._listener.waiting
+        )
+        if done is not None:
+            self._listener.progress(done)
+
+    def _step(
+        self, instance: Instance, spark: SparkSession, step: Callable[[Instance], Progress | None] = Instance.step
+    ) -> Progress | None:
         try:
-            return instance.step()
+            return step(instance)
         except SparkLostError as error:  # a Spark that has ended is not waited for
             if self._stop.is_set():
                 has_ended(spark)  # who has told us to stop may have told it too, and it takes its time

@@ -114,9 +114,12 @@ class Rig:
 
     def step(self) -> Progress | None:
         """Run one epoch. None if there was nothing to do."""
+        return self._run_instance(lambda instance: instance.step())
+
+    def _run_instance(self, run: Callable[[Instance], Progress | None]) -> Progress | None:
         assert self._instance is not None, "the app has crashed: call restart() first"
         try:
-            return self._instance.step()
+            return run(self._instance)
         except Crash:
             self._stop()
             raise
@@ -127,6 +130,14 @@ class Rig:
             if self.step() is None:
                 return epochs
         raise AssertionError(f"the app has not come to rest after {MOST_EPOCHS} epochs")
+
+    def finish(self) -> int:
+        """Run until nothing is left to do, then end all windows, like `penstock run --once --finish`.
+
+        Returns how many epochs there were.
+        """
+        epochs = self.run()
+        return epochs + (self._run_instance(lambda instance: instance.finish()) is not None)
 
     def crash_at(self, step: Step) -> AbstractContextManager[None]:
         """Make the next epoch die right after this step: it raises `Crash`.
