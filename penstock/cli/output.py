@@ -68,6 +68,16 @@ def instant_text(moment: datetime | int) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def age_text(moment: datetime | int, now: int) -> str:
+    """How long ago a time was, roughly: '3 minutes'. Times are datetimes or microseconds since 1970."""
+    from penstock.units import format_duration
+
+    microseconds = moment if isinstance(moment, int) else round(moment.timestamp() * 1_000_000)
+    seconds = max(0.0, (now - microseconds) / 1_000_000)
+    unit = next((unit for unit in (86_400, 3_600, 60) if seconds >= 2 * unit), 1)
+    return format_duration(float(round(seconds / unit) * unit))
+
+
 def json_value(value: object) -> object:
     """A value as JSON represents it: times, dates and decimals as text, binary as base64."""
     if isinstance(value, bool | int | str | None):
