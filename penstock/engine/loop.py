@@ -56,6 +56,12 @@ class RunOptions:
     rebuild: bool = False
     master: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.finish and not self.once:
+            raise DeclarationError(
+                "finish: only a run that ends can finish its input", hint="add once: penstock run --once --finish"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -75,7 +81,7 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
     restarts = _Restarts(program.plan.app)
     with closing(open_log(program.log, create=True)) as log:
         if options.finish:
-            _check_finish(log, program.plan.app, options)
+            _refuse_if_running(log, program.plan.app)
         runner = _Runner(program, options, log, stop, listener)
         while True:
             try:
@@ -89,12 +95,8 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
                 return
 
 
-def _check_finish(log: Log, app: str, options: RunOptions) -> None:
+def _refuse_if_running(log: Log, app: str) -> None:
     """Refuse to finish the input of an app that is running: whoever runs it expects more."""
-    if not options.once:
-        raise DeclarationError(
-            f"app '{app}': only a run that ends can finish its input", hint="add once: penstock run --once --finish"
-        )
     if running := running_instances(log.apps_folder / app):
         raise DeclarationError(
             f"app '{app}': it is running in {running[-1]} and expects more rows, so its input cannot be finished",

@@ -127,5 +127,8 @@ def test_the_input_of_an_app_that_runs_cannot_be_finished(run_app: Callable[...,
     with pytest.raises(DeclarationError, match=r"it is running in process \d+ and expects more rows"):
         run_app(once=True, finish=True)
     mark.close()
+
+
+def test_only_a_run_that_ends_can_finish_its_input() -> None:
     with pytest.raises(DeclarationError, match="only a run that ends"):
-        run_app(finish=True)
+        RunOptions(finish=True)
