@@ -37,6 +37,6 @@ def chosen_app(log: Path, app: str | None) -> str:
             f"{log}: more than one app has run on this log: {', '.join(apps)}", hint="choose one with --app"
         )
     if app not in apps:
-        hint = closest(app, apps) or f"there is {', '.join(apps)}"
+        hint = closest(app, apps) or f"the apps are: {', '.join(apps)}"
         raise DeclarationError(f"app '{app}': it has not run on the log {log}", hint=hint)
     return app

@@ -23,6 +23,7 @@ from penstock.cli.query import query
 from penstock.cli.repair import repair
 from penstock.cli.run import run
 from penstock.cli.stats import stats
+from penstock.cli.status import status
 from penstock.cli.tail import tail
 from penstock.cli.verify import verify
 from penstock.cli.views import views
@@ -53,6 +54,7 @@ def penstock(
 
 
 app.command("run")(run)
+app.command("status")(status)
 app.command("query")(query)
 app.command("views")(views)
 app.command("plan")(plan)

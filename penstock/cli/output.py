@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import typer
@@ -64,6 +65,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         console.print(table)
     for line in captured.get().splitlines():
         print_line(line.rstrip())
+
+
+def age_text(moment: datetime | int, now: int) -> str:
+    """How long ago a time was, roughly: '3 minutes'. Times are datetimes or microseconds since 1970."""
+    from penstock.units import format_duration
+
+    microseconds = moment if isinstance(moment, int) else round(moment.timestamp() * 1_000_000)
+    seconds = max(0.0, (now - microseconds) / 1_000_000)
+    unit = next((unit for unit in (86_400, 3_600, 60) if seconds >= 2 * unit), 1)
+    return format_duration(float(round(seconds / unit) * unit))
 
 
 def value_text(value: object) -> str:

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 @command
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help='A question in DuckDB\'s SQL: "select * from my_view".')],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help='A query in DuckDB\'s SQL: "select * from my_view".')],
     app: AppName = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document: app, epoch, rows. Read as it is printed.")
+        bool, typer.Option("--json", help="Print one JSON document: app, epoch, rows. Rows are streamed.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     log_path: LogPath = DEFAULT_LOG,
 ) -> None:
-    """Ask the views of an app with SQL, also while it runs.
+    """Query the views of an app with SQL, whether it is running or not.
 
-    All views in a question are of the same epoch.
+    All views in a query are as of the same epoch.
+
+    Example: penstock query "select country, revenue from totals order by revenue desc limit 5"
     """
     from penstock.derive.views import query as run_query
     from penstock.paths import app_directory, chosen_app

@@ -28,7 +28,11 @@ SECONDS_BETWEEN_LINES = 10.0
 @command
 def run(
     file: AppFile,
-    once: Annotated[bool, typer.Option("--once", help="Run up to the present, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process everything in the log, then exit.")] = False,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="With --once: the input has ended, so close the windows that are still open."),
+    ] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build all views again from the log.")] = False,
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="A Spark cluster; without it, this machine.")
@@ -54,7 +58,7 @@ def run(
     print_warnings(loaded.plan)
     print_stderr(f"app '{loaded.name}': starting Spark")
     program = Program(loaded.plan, log_path or loaded.log, loaded.settings)
-    options = RunOptions(once=once, rebuild=rebuild, master=spark)
+    options = RunOptions(once=once, finish=finish, rebuild=rebuild, master=spark)
     try:
         listener = Listener(
             printer.print_progress, printer.print_waiting, printer.print_cut_short, printer.print_restart

@@ -2,61 +2,88 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
-from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath
-from penstock.cli.output import instant_text, print_json, print_line, print_table
+from penstock.cli.options import DEFAULT_LOG, AppName, AsJson, LogPath, open_log
+from penstock.cli.output import age_text, instant_text, print_json, print_line, print_table
+from penstock.cli.status import backfill_text
+from penstock.errors import PenstockError
+from penstock.units import now_microseconds
 
 if TYPE_CHECKING:
     from penstock.derive.views import ViewStatus
+    from penstock.engine.ledger.status import AppStatus
 
 
 @command
 def views(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """List the views of an app: how many rows they have, and how fresh they are.
+    """List the views of an app: how many rows they have, how fresh they are, and what they have missed.
 
-    The epoch and its age are those of all views: they move together. The watermark is the time up to which everything
-    that happened is in the view.
+    The watermark is the time up to which everything that happened is in the view. Late and dead events are not in it.
+    All views move together: the epoch, its age and the lag (the rows that wait to be read) are those of all of them.
+
+    Example: penstock views --app shop
     """
-    from penstock.derive.views import views as status
+    from penstock.derive.views import views as list_views
     from penstock.paths import app_directory, chosen_app
 
     chosen = chosen_app(log_path, app)
-    found = status(app_directory(log_path, chosen))
+    found, status = list_views(app_directory(log_path, chosen)), _status_of(log_path, chosen)
     if as_json:
-        print_json({"app": chosen, "views": [_document(view) for view in found]})
+        backfill = status.backfill and {**asdict(status.backfill), "share": round(status.backfill.share, 4)}
+        documents = [_document(view, status) for view in found]
+        print_json({"app": chosen, "lag": _lag(status), "backfill": backfill, "views": documents})
     elif not found:
         print_line(f"app '{chosen}' has no views")
     else:
-        now = datetime.now(UTC)
-        columns = ("view", "rows", "key", "watermark", "events", "epoch", "committed at", "age")
-        print_table(columns, [_line(view, now) for view in found])
+        now = now_microseconds()
+        columns = ("view", "rows", "key", "watermark", "events", "late", "dead", "lag", "epoch", "age")
+        print_table(columns, [_line(view, status, now) for view in found])
+        if status.backfill is not None:
+            print_line()
+            print_line(backfill_text(status.backfill))
 
 
-def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
+def _status_of(log_path: Path, app: str) -> AppStatus:
+    """How the app is doing. Views can be read also where the log cannot: then that is its problem."""
+    from penstock.engine.ledger.status import AppStatus, app_status
+
+    try:
+        with open_log(log_path) as log:
+            return app_status(log, app, detailed=False)
+    except PenstockError as error:
+        return AppStatus(app, problem=error.message)
+
+
+def _lag(status: AppStatus) -> int | None:
+    return status.lag if status.problem is None else None
+
+
+def _stands_still(view: ViewStatus, status: AppStatus) -> bool:
+    return any(output.name == view.name and output.state == "waiting" for output in status.outputs)
+
+
+def _line(view: ViewStatus, status: AppStatus, now: int) -> tuple[object, ...]:
+    note = " (being rebuilt)" if view.rebuilding else " (stands still)" if _stands_still(view, status) else ""
+    account = view.account
     return (
-        f"{view.name} (being rebuilt)" if view.rebuilding else view.name,
+        view.name + note,
         view.rows,
         None if view.key is None else ",".join(view.key),
         None if view.watermark is None else instant_text(view.watermark),
-        None if view.account is None else view.account.counted,
+        None if account is None else account.counted,
+        None if account is None else account.late,
+        None if account is None else account.dead,
+        _lag(status),
         view.epoch,
-        None if view.committed_at is None else instant_text(view.committed_at),
-        None if view.committed_at is None else _age(view.committed_at, now),
+        None if view.committed_at is None else age_text(view.committed_at, now),
     )
 
 
-def _age(moment: datetime, now: datetime) -> str:
-    from penstock.units import format_duration
-
-    seconds = max(0.0, (now - moment).total_seconds())
-    unit = next((unit for unit in (86_400, 3_600, 60) if seconds >= 2 * unit), 1)
-    return format_duration(float(round(seconds / unit) * unit))
-
-
-def _document(view: ViewStatus) -> dict[str, object]:
+def _document(view: ViewStatus, status: AppStatus) -> dict[str, object]:
     return {
         "view": view.name,
         "columns": view.columns,
@@ -67,4 +94,5 @@ def _document(view: ViewStatus) -> dict[str, object]:
         "watermark": view.watermark,
         "account": view.facts or None,
         "being_rebuilt": view.rebuilding,
+        "stands_still": _stands_still(view, status),
     }

@@ -274,6 +274,14 @@ class KeepsPromises(Protocol):
         """
 
 
+@runtime_checkable
+class NamesProducers(Protocol):
+    """The power of a log that knows its producers by name."""
+
+    def producers(self) -> dict[int, str]:
+        """The names of all producers, by the ids that batches carry."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRange:
     """Rows of one partition, from `start` up to `end` (exclusive). The id distinguishes topics of one name."""

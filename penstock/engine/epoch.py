@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from penstock.contracts import Changes, Log, ReadOffset
 from penstock.engine.build.graph import NodeState
 from penstock.engine.ledger.garbage import Garbage
+from penstock.engine.ledger.instances import InstanceMark
 from penstock.engine.ledger.records import (
     Account,
     Commit,
@@ -123,7 +124,9 @@ class Instance:
         self._unpublished: tuple[EpochPlan, EpochInput, EpochResult] | None = None
         self._old_tables_dropped = False
         self._registration = Registration(log, plan.app)
+        self._mark: InstanceMark | None = None
         try:
+            self._mark = InstanceMark(self._app.ledger.directory, plan.app, self.token, since=clock())
             self._read = self._register()
         except BaseException:
             self.close()
@@ -188,9 +191,19 @@ class Instance:
 
     def step(self) -> Progress | None:
         """Run the next epoch; None if there is nothing to do."""
+        return self._step(self._plan_next_epoch)
+
+    def finish(self) -> Progress | None:
+        """Run an epoch that ends all windows, as if the input had ended; None if none is open.
+
+        Call it when everything was read (`has_read`). Later rows are late for what it has ended.
+        """
+        return self._step(self._plan_final_epoch)
+
+    def _step(self, plan_next: Callable[[], EpochPlan | None]) -> Progress | None:
         began = time.perf_counter()
         self._refuse_if_replaced()
-        plan = self._plan_epoch()  # 1
+        plan = self._plan_epoch(plan_next)  # 1
         if plan is None:
             return None
         self._reached("plan")
@@ -230,11 +243,11 @@ class Instance:
 
     # -- 1 plan -------------------------------------------------------------------------------------------------------
 
-    def _plan_epoch(self) -> EpochPlan | None:
+    def _plan_epoch(self, plan_next: Callable[[], EpochPlan | None]) -> EpochPlan | None:
         """What to do next, on disk: an epoch that was not committed, or a new one. None if there is nothing to do."""
         app, pending = self._app, self._app.ledger.pending_plan()
         if pending is None:
-            return self._plan_next_epoch()
+            return plan_next()
         assert isinstance(pending, EpochPlan)  # a restore was finished by the start
         found = Found(app.ledger.last_commit(), pending, app.topics_found(), app.targets_found())
         backfill = None if app.backfill is None else app.versions_of(app.backfill)
@@ -247,7 +260,15 @@ class Instance:
             case "finish":
                 return self._take_over_plan(pending, replaced_inputs(pending, found))
             case _:
-                return self._plan_next_epoch()
+                return plan_next()
+
+    def _plan_final_epoch(self) -> EpochPlan | None:
+        """An epoch that reads nothing and moves the time of all topics to the end of their last windows."""
+        live = self._app.live
+        assert self._app.backfill is None
+        cut, times = live.finished_cut(self._clock())
+        moves = any(time > live.times.get(group, NO_TIME) for group, time in times.items())
+        return self._write_plan(live, cut, times) if moves else None
 
     def _plan_next_epoch(self) -> EpochPlan | None:
         app = self._app
@@ -489,6 +510,8 @@ class Instance:
 
     def close(self) -> None:
         """Let go of everything. What was committed stays."""
+        if self._mark is not None:
+            self._mark.close()
         close_targets(self._app.targets)
 
     def __enter__(self) -> Instance:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from penstock.contracts import Log, Wakes, Watch
 from penstock.engine.epoch import Instance, Progress
+from penstock.engine.ledger.instances import running_instances
 from penstock.engine.run.failures import SparkLostError
 from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
-from penstock.errors import PenstockError, UnavailableError
+from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.logs import open_log
@@ -48,12 +49,20 @@ class RunOptions:
     """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
 
     `spark` is a session that somebody else has started, and ends. Without it, one is started.
+    `finish`, with `once`: end all windows at last, as if the input had ended.
     """
 
     once: bool = False
+    finish: bool = False
     rebuild: bool = False
     master: str | None = None
     spark: SparkSession | None = None
+
+    def __post_init__(self) -> None:
+        if self.finish and not self.once:
+            raise DeclarationError(
+                "finish: only a run that ends can finish its input", hint="add once: penstock run --once --finish"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
     """
     restarts = _Restarts(program.plan.app)
     with closing(open_log(program.log, create=True)) as log:
+        if options.finish:
+            _refuse_if_running(log, program.plan.app)
         runner = _Runner(program, options, log, stop, listener)
         while True:
             try:
@@ -90,6 +101,15 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
                     return
             else:
                 return
+
+
+def _refuse_if_running(log: Log, app: str) -> None:
+    """Refuse to finish the input of an app that is running: whoever runs it expects more."""
+    if running := running_instances(log.apps_folder / app):
+        raise DeclarationError(
+            f"app '{app}': it is running in {running[-1]} and expects more rows, so its input cannot be finished",
+            hint="stop that process first; without --finish, this run would take over from it",
+        )
 
 
 class _SparkEndedError(Exception):
@@ -198,15 +218,26 @@ class _Runner:
                 if done is not None:
                     listener.progress(done)
                 if self._options.once and (done is None or not done.rows) and instance.has_read(present):
-                    return
+                    break
                 if done is None:
                     watch.wait(LOOK_SECONDS, stop)
         finally:
             watch.close()
+        if self._options.finish and not stop.is_set():
+            self._finish(instance, spark)
 
-    def _step(self, instance: Instance, spark: SparkSession) -> Progress | None:
+    def _finish(self, instance: Instance, spark: SparkSession) -> None:
+        done = retry_while_unavailable(
+            lambda: self._step(instance, spark, Instance.finish), self._stop, self._listener.waiting
+        )
+        if done is not None:
+            self._listener.progress(done)
+
+    def _step(
+        self, instance: Instance, spark: SparkSession, step: Callable[[Instance], Progress | None] = Instance.step
+    ) -> Progress | None:
         try:
-            return instance.step()
+            return step(instance)
         except SparkLostError as error:  # a Spark that has ended is not waited for
             if self._stop.is_set():
                 has_ended(spark)  # who has told us to stop may have told it too, and it takes its time

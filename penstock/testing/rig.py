@@ -118,8 +118,11 @@ class Rig(SuggestsNames):
 
     def step(self) -> Progress | None:
         """Run one epoch. None if there was nothing to do."""
+        return self._run_instance(lambda instance: instance.step())
+
+    def _run_instance(self, run: Callable[[Instance], Progress | None]) -> Progress | None:
         try:
-            return self._running_instance().step()
+            return run(self._running_instance())
         except Crash:
             self._stop()
             raise
@@ -130,6 +133,14 @@ class Rig(SuggestsNames):
             if self.step() is None:
                 return epochs
         raise AssertionError(f"the app has not come to rest after {MOST_EPOCHS} epochs")
+
+    def finish(self) -> int:
+        """Run until nothing is left to do, then end all windows, like `penstock run --once --finish`.
+
+        Returns how many epochs there were.
+        """
+        epochs = self.run()
+        return epochs + (self._run_instance(lambda instance: instance.finish()) is not None)
 
     def crash_at(self, step: Step) -> AbstractContextManager[None]:
         """Make the next epoch die right after this step: it raises `Crash`.

@@ -9,7 +9,9 @@ from penstock.cli.groups.lag import lag
 from penstock.cli.groups.list import list_groups
 from penstock.cli.groups.reset import reset
 
-app = typer.Typer(help="See who reads what and how far they have come; move or forget them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consumer groups: see what they read and how far they are behind; move or drop them.", no_args_is_help=True
+)
 app.command("list")(list_groups)
 app.command("lag")(lag)
 app.command("reset")(reset)

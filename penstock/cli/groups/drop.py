@@ -12,12 +12,15 @@ from penstock.cli.output import print_json, print_line
 
 @command
 def drop(group: GroupName, yes: Yes = False, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Forget a group and its committed offsets. It must have no living members."""
+    """Drop a group and its committed offsets. It must have no living members.
+
+    Example: penstock groups drop report
+    """
     with open_log(log_path) as log:
         dropped = find_group(log, group)
         topics = dropped.topics()
         if not yes:
-            typer.confirm(f"Forget group '{group}', which reads {', '.join(topics)}?", abort=True, err=True)
+            typer.confirm(f"Drop group '{group}', which reads {', '.join(topics)}?", abort=True, err=True)
         dropped.drop()
     if as_json:
         print_json({"group": group, "dropped": True, "topics": topics})

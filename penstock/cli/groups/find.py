@@ -16,6 +16,8 @@ def find_group(log: Log, name: str) -> Group:
     if name not in names:
         from penstock.suggest import closest
 
-        hint = closest(name, names) or (f"there is {', '.join(names)}" if names else "this log has no groups yet")
+        hint = closest(name, names) or (
+            f"the groups are: {', '.join(names)}" if names else "this log has no groups yet"
+        )
         raise DeclarationError(f"group '{name}': it does not exist in {log.path}", hint=hint)
     return log.group(name)

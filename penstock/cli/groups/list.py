@@ -9,7 +9,12 @@ from penstock.cli.output import print_json, print_line, print_table
 
 @command
 def list_groups(log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """List the groups: what they read, how many members they have, and how many offsets they are behind."""
+    """List the groups: what they read, how many members they have, and how many offsets they are behind.
+
+    Apps are not groups: `penstock status` lists them.
+
+    Example: penstock groups list
+    """
     with open_log(log_path) as log:
         groups = [log.group(name) for name in log.groups()]
         rows = [

@@ -17,13 +17,16 @@ from penstock.cli.positions import POSITION_HELP
 def reset(
     group: GroupName,
     topic: TopicName,
-    to: Annotated[str, typer.Option(metavar="POSITION", help=f"Where it goes on: {POSITION_HELP}.")],
+    to: Annotated[str, typer.Option(metavar="POSITION", help=f"Where it continues: {POSITION_HELP}.")],
     partition: OnlyPartition = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only the plan is shown.")] = False,
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Move the committed offsets of a group, which must have no living members. Prints the plan; --execute does it."""
+    """Move the committed offsets of a group, which must have no living members. Only shows the plan without --execute.
+
+    Example: penstock groups reset report orders --to "1 hour ago" --execute
+    """
     from penstock.cli.positions import positions_in
     from penstock.suggest import closest
 

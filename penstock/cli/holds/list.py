@@ -22,15 +22,15 @@ WarnAbove = Annotated[
         parser=option_parser(parse_size),
         envvar="PENSTOCK_HOLDS_WARN_ABOVE",
         metavar="SIZE",
-        help="Warn of whoever keeps more than this.",
+        help="Warn about holders that keep more than this.",
     ),
 ]
 _COLUMNS = ("holder", "keeps", "topic", "partition", "from", "until", "rows", "size", "since")
 # What to do about a holder, by its kind.
 _REMEDIES = {
-    "app": "start the app, or have it forgotten: penstock holds release {holder}",
+    "app": "start the app, or forget it: penstock holds release {holder}",
     "savepoint": "drop the savepoint if nobody needs it: penstock savepoint drop {last} --app {first}",
-    "group": "let the group read on, or have it forgotten: penstock groups drop {first}",
+    "group": "let the group continue to read, or drop it: penstock groups drop {first}",
     "hold": "if its owner is gone: penstock holds release {holder}",
 }
 
@@ -42,8 +42,11 @@ def list_holds(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is kept for whom: rows that must stay as they are, and delete markers that an app, a savepoint or a
-    group has not read yet."""
+    """Show what is kept on disk, and for whom: rows that must stay as they are, and delete markers that an app, a
+    savepoint or a group has not read yet.
+
+    Example: penstock holds --warn-above "1 GB"
+    """
     if context.invoked_subcommand is not None:
         return
     with open_log(log_path) as log:

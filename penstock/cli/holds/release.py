@@ -23,8 +23,12 @@ def release(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a hold, whoever placed it. Its owner may then find the rows changed or gone. `app:NAME` forgets an app: if
-    it runs it is stopped, and it can only be started again with --rebuild."""
+    """Release a hold, whoever placed it. Its owner may then find the rows changed or gone.
+
+    `app:NAME` forgets an app: it is stopped if it is running, and can only be started again with --rebuild.
+
+    Example: penstock holds release app:shop
+    """
     kind, owner = name.split(":", 1) if ":" in name else ("hold", name)
     with open_log(log_path) as log:
         ledger = _ledger_of(log, owner.partition(":")[0]) if kind in ("app", "savepoint") else None
@@ -53,8 +57,8 @@ def _is_known(log: Log, name: str) -> bool:
 
 def _question(kind: str, owner: str, name: str) -> str:
     if kind == "app":
-        return f"Forget app '{owner}'? It is stopped if it runs, and needs --rebuild to be started again."
-    return f"Drop the hold '{name}'? Its owner may need the rows."
+        return f"Forget app '{owner}'? It is stopped if it is running, and can only be started again with --rebuild."
+    return f"Release the hold '{name}'? Its owner may need the rows."
 
 
 def _ledger_of(log: Log, app: str) -> Ledger | None:
@@ -70,8 +74,8 @@ def _refuse_savepoints_and_groups(kind: str, owner: str, ledger: Ledger | None) 
     """Raise DeclarationError for savepoints and groups: they are dropped by commands of their own."""
     if kind == "group":
         raise DeclarationError(
-            f"group '{owner}': its offsets say what it needs, and not a hold",
-            hint=f"have the group forgotten: penstock groups drop {owner}",
+            f"group '{owner}': it has no hold; its committed offsets say what it needs",
+            hint=f"drop the group: penstock groups drop {owner}",
         )
     if kind == "savepoint" and ledger is not None:
         from penstock.engine.ledger.registration import savepoint_hold

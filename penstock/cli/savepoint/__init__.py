@@ -9,7 +9,7 @@ from penstock.cli.savepoint.drop import drop
 from penstock.cli.savepoint.list import list_savepoints
 from penstock.cli.savepoint.restore import restore
 
-app = typer.Typer(help="Keep an app as it is after an epoch, and go back to it.", no_args_is_help=True)
+app = typer.Typer(help="Save an app as it is after an epoch, and go back to it.", no_args_is_help=True)
 app.command("create")(create)
 app.command("list")(list_savepoints)
 app.command("restore")(restore)

@@ -12,8 +12,12 @@ from penstock.units import now_microseconds
 
 @command
 def create(name: SavepointName, app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Keep an app as it is: its state, its position in the log and its views, at one epoch. It may be running.
-    Files are not copied, but kept from now on."""
+    """Save an app as it is: its state, its position in the log and its views, all of one epoch.
+
+    The app may be running. Nothing is copied: the files that the savepoint needs are kept from now on.
+
+    Example: penstock savepoint create before-upgrade --app shop
+    """
     with open_log(log_path) as log:
         ledger = find_ledger(log_path, app)
         created = savepoints_of(ledger, log).create(name, created=now_microseconds())

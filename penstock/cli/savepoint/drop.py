@@ -19,7 +19,10 @@ def drop(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a savepoint, and remove the files that only it needed."""
+    """Drop a savepoint, and remove the files that only it needed.
+
+    Example: penstock savepoint drop before-upgrade --app shop
+    """
     from penstock.engine.ledger.garbage import Garbage
 
     with open_log(log_path) as log:
@@ -31,6 +34,4 @@ def drop(
     if as_json:
         print_json({"app": ledger.app, "savepoint": name, "dropped": True, "files_removed": removed.files})
     else:
-        print_line(
-            f"dropped savepoint '{name}' of app '{ledger.app}'; {count_text(removed.files, 'file')} went with it"
-        )
+        print_line(f"dropped savepoint '{name}' of app '{ledger.app}' and {count_text(removed.files, 'file')}")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @command
 def list_savepoints(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """List the savepoints of an app, the oldest first. Sizes are of all files a savepoint needs, shared ones too."""
+    """List the savepoints of an app, the oldest first. Sizes include files that savepoints share.
+
+    Example: penstock savepoint list --app shop
+    """
     with open_log(log_path) as log:
         ledger = find_ledger(log_path, app)
         savepoints = savepoints_of(ledger, log)

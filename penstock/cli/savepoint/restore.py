@@ -19,8 +19,12 @@ def restore(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to a savepoint: the app goes on from there when it is next started, and reads again what came since.
-    An instance that still runs is stopped. Rows that the app has written into topics stay there."""
+    """Go back to a savepoint: the next start continues from there and reads again what has come since.
+
+    An instance that is still running is stopped. Rows that the app has written to topics stay there.
+
+    Example: penstock savepoint restore before-upgrade --app shop
+    """
     from penstock.engine.ledger.ledger import instance_name
 
     with open_log(log_path) as log:
@@ -36,4 +40,6 @@ def restore(
     if as_json:
         print_json({"app": ledger.app, "savepoint": name, "of_epoch": chosen.commit.epoch, "epoch": commit.epoch})
     else:
-        print_line(f"restored savepoint '{name}' of app '{ledger.app}' as epoch {commit.epoch}; start the app to go on")
+        print_line(
+            f"restored savepoint '{name}' of app '{ledger.app}' as epoch {commit.epoch}; start the app to continue"
+        )

@@ -113,7 +113,17 @@ class Ledger:
 
     def pending_plan(self) -> StoredPlan | None:
         """The plan that has no commit yet: it must be run, unchanged, before any other."""
-        return self._plan_of(self.last_epoch() + 1)
+        return self.plan_of(self.last_epoch() + 1)
+
+    def plan_of(self, epoch: int) -> StoredPlan | None:
+        """The plan of an epoch; None if there is none, or so long ago that it was collected."""
+        path, title = self.path_of(epoch, "plan"), f"plan of epoch {epoch}"
+        content = self._read(path, title)
+        if content is None:
+            return None
+        if "restores" in content:
+            return self._decode(RestorePlan, content, path, title)
+        return self._decode(EpochPlan, content, path, title)
 
     def epochs_with(self, kind: str) -> list[int]:
         """The epochs with a file of this kind ('plan' or 'commit'), in order; all of them are on disk."""
@@ -171,7 +181,7 @@ class Ledger:
             self._refuse_replaced(plan.token)
             self._refuse_unless_next(plan.epoch)
             if isinstance(plan, EpochPlan):
-                self._refuse_unfinished_restore(self._plan_of(plan.epoch))
+                self._refuse_unfinished_restore(self.plan_of(plan.epoch))
             self._unsynced = True
             store_document(self.files, self.path_of(plan.epoch, "plan"), content)
             self._unsynced = False
@@ -245,7 +255,7 @@ class Ledger:
             )
 
     def _refuse_unless_planned(self, commit: Commit) -> None:
-        plan = self._plan_of(commit.epoch)
+        plan = self.plan_of(commit.epoch)
         if plan is None:
             raise ConflictError(
                 f"{self._label}: epoch {commit.epoch} cannot be committed; it has no plan",
@@ -285,15 +295,6 @@ class Ledger:
         with disk_errors(self._label), closing(self.files.lock(self.directory / LOCK_NAME)) as lock:
             lock.acquire()
             yield
-
-    def _plan_of(self, epoch: int) -> StoredPlan | None:
-        path, title = self.path_of(epoch, "plan"), f"plan of epoch {epoch}"
-        content = self._read(path, title)
-        if content is None:
-            return None
-        if "restores" in content:
-            return self._decode(RestorePlan, content, path, title)
-        return self._decode(EpochPlan, content, path, title)
 
     def _read_record(self, kind: type[Record], path: Path, title: str) -> Record | None:
         content = self._read(path, title)

@@ -8,7 +8,7 @@ reads and the driver's clock, and recorded with the cut, so a retry sees the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.units import NO_TIME
@@ -40,11 +40,17 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """The time of a topic at a cut. `quiet_until` is the clock up to which silence has moved the watermark."""
+    """The time of a topic at a cut. `quiet_until` is the clock up to which silence has moved the watermark.
+
+    `held_by` is the producer that the watermark waits for: the one furthest behind of those that are active; None if
+    none is. `finished_at` is where the input was last declared to have ended (`finish`).
+    """
 
     watermark: int = NO_TIME
     producers: Mapping[int, Clock] = field(default_factory=dict)
     quiet_until: int = NO_TIME
+    held_by: int | None = None
+    finished_at: int = NO_TIME
 
 
 def advance(
@@ -73,18 +79,31 @@ def advance(
     producers = _merge_clocks(before.producers, seen, promises, now)
     newest = max((clock.last_append for clock in producers.values()), default=NO_TIME)
     present = now if caught_up else newest  # 3
-    active = [clock for clock in producers.values() if newest != NO_TIME and _is_active(clock, present, timing)]
+    active = {
+        producer: clock
+        for producer, clock in producers.items()
+        if newest != NO_TIME and _is_active(clock, present, timing)
+    }
     quiet = caught_up and not active
     # The last to fall silent was the only one that counted then.
-    counted = [clock for clock in producers.values() if clock.last_append == newest] if quiet else active
+    counted = [clock for clock in producers.values() if clock.last_append == newest] if quiet else active.values()
     watermark = max(before.watermark, _smallest(counted, timing, now))  # 2, 5
     if quiet and watermark != NO_TIME:
         watermark += _silence(before, newest, timing, now)  # 4
     return SourceTime(
         watermark,
-        {producer: clock for producer, clock in producers.items() if not _is_forgotten(clock, newest, present, timing)},
+        _without_forgotten(producers, newest, present, timing),
         now if quiet else min(before.quiet_until, now),
+        min(active, key=lambda producer: _watermark(active[producer], timing, now), default=None),
+        before.finished_at,
     )
+
+
+def finish(time: SourceTime | None, end: int) -> SourceTime | None:
+    """The time of a topic whose input has ended, with every window over at `end`. Without events it has no time."""
+    if time is None or time.watermark == NO_TIME or end <= time.watermark:
+        return time
+    return replace(time, watermark=end, held_by=None, finished_at=end)
 
 
 def _merge_clocks(
@@ -123,6 +142,17 @@ def _silence(before: SourceTime, newest: int, timing: Timing, now: int) -> int:
     return 0 if counted == NO_TIME else max(0, now - counted)
 
 
-def _is_forgotten(clock: Clock, newest: int, present: int, timing: Timing) -> bool:
-    """The last one to be silent is kept: the silence is counted from it."""
-    return clock.last_append < newest and present - clock.last_append > timing.idle + FORGET_AFTER
+def _without_forgotten(producers: Mapping[int, Clock], newest: int, present: int, timing: Timing) -> dict[int, Clock]:
+    """The producers without those that have long been silent.
+
+    The last one to be silent is kept: the silence is counted from it. So is the one that has come furthest: its events
+    are in the last windows to end.
+    """
+    furthest = max((clock.max_time for clock in producers.values()), default=NO_TIME)
+    return {
+        producer: clock
+        for producer, clock in producers.items()
+        if clock.last_append >= newest
+        or clock.max_time >= furthest
+        or present - clock.last_append <= timing.idle + FORGET_AFTER
+    }

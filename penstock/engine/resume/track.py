@@ -14,7 +14,9 @@ import pyarrow as pa
 from penstock.engine.build.outputs import growth_of
 from penstock.engine.ledger.records import Account, GroupWatermarks, States, StoredView, TrackRecord, Versions
 from penstock.engine.plan.cut import Cut
-from penstock.engine.plan.next_cut import Input, latest, together
+from penstock.engine.plan.last_end import last_end, newest_times
+from penstock.engine.plan.next_cut import Input, latest, times_after, together
+from penstock.engine.plan.watermark import finish
 from penstock.engine.publish.accounts import account, meters
 from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
@@ -75,11 +77,30 @@ class Track:
 
     def closes_something(self, cut: Cut, times: GroupWatermarks) -> bool:
         """Whether a window may end because time has moved on, though nothing has come in."""
+        newest = newest_times(cut)
         for state in self.engine.states().values():
             then, now = state.watermark_at(self.times), state.watermark_at(times)
-            if then < min(now, _last_end(cut, state.sources, _longest(state.node))) and _may_end(state.node, then, now):
+            if then < min(now, last_end(state.node, newest)) and _may_end(state.node, then, now):
                 return True
         return False
+
+    def finished_cut(self, now: int) -> tuple[Cut, GroupWatermarks]:
+        """The cut and the clocks after an epoch that reads nothing and ends every window that holds an event so far.
+
+        The watermark of a topic moves to the end of the last window that its events are in, and no further, so that
+        windows after that one are not affected. Topics without events have no time, and hold nobody up.
+        """
+        newest, ends = newest_times(self.cut), dict[str, int]()
+        for state in self.engine.states().values():
+            end = last_end(state.node, newest)
+            for name in state.sources if end != NO_TIME else ():
+                ends[name] = max(ends.get(name, NO_TIME), end + state.delay)
+        sources = {
+            name: replace(source, starts=source.ends, time=finish(source.time, ends.get(name, NO_TIME)))
+            for name, source in self.cut.sources.items()
+        }
+        cut = replace(self.cut, wall=now, sources=sources)
+        return cut, times_after(self.timed_groups(), self.times, cut, frozenset(sources))
 
     def outputs_of(self, node: flow.Node) -> str:
         """The views and sinks that a node is part of."""
@@ -107,28 +128,6 @@ class Track:
             self.views.get(view.name, {}),
             None if time == NO_TIME else time,
         )
-
-
-def _last_end(cut: Cut, sources: tuple[str, ...], longest: int) -> int:
-    """No window that holds an event so far ends later than this."""
-    times = [time.producers.values() for name in sources if (time := cut.sources[name].time) is not None]
-    newest = max((clock.max_time for clocks in times for clock in clocks), default=NO_TIME)
-    return newest if newest == NO_TIME else newest + longest
-
-
-def _longest(node: flow.Node) -> int:
-    """How long after an event a window that holds it can end, with all windows that its answers are in."""
-    below = max((_longest(input_) for input_ in flow.inputs(node)), default=0)
-    if isinstance(node, flow.TimedJoin):
-        return below + max(node.before, node.after) + 1
-    windowing = node.windowing if isinstance(node, flow.Aggregate) else None
-    if windowing is None:
-        return below
-    window = windowing.window
-    if isinstance(window, flow.Session):
-        return below + window.gap
-    day = 86_400_000_000 if isinstance(window, flow.Tumbling | flow.Hopping) and window.zone else 0
-    return below + window.size + day
 
 
 def _may_end(node: flow.Node, then: int, now: int) -> bool:

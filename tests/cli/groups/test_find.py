@@ -17,4 +17,4 @@ def test_a_group_is_known_once_somebody_has_read_under_its_name(log: Log) -> Non
     assert find_group(log, "readers").name == "readers"
     with pytest.raises(DeclarationError) as refused:
         find_group(log, "zebra")
-    assert refused.value.hint == "there is readers"
+    assert refused.value.hint == "the groups are: readers"

@@ -74,7 +74,7 @@ def test_it_warns_of_whoever_keeps_much_and_says_what_to_do(run: Run, log: Log, 
     assert run("holds").stderr == ""
     large, group = run("holds", "--warn-above", "100 B").stderr.splitlines()
     assert large.startswith("warning: app:shop has kept 2 rows, ")
-    assert large.endswith("; start the app, or have it forgotten: penstock holds release app:shop")
+    assert large.endswith("; start the app, or forget it: penstock holds release app:shop")
     assert group.endswith("penstock groups drop report")
     assert len(json.loads(run("holds", "--json", "--warn-above", "100 B").stdout)["warnings"]) == 2
 
@@ -116,7 +116,10 @@ def test_forgetting_an_app_asks_first_and_stops_an_instance_that_runs(run: Run, 
     shop = Shop(log)
     shop.run(2)
     asked = run("holds", "release", "app:shop", stdin="n\n")
-    assert "Forget app 'shop'? It is stopped if it runs, and needs --rebuild to be started again." in asked.stderr
+    assert (
+        "Forget app 'shop'? It is stopped if it is running, and can only be started again with --rebuild."
+        in asked.stderr
+    )
     shop.run()
     assert run("holds", "release", "app:shop", "--yes").stdout == "released 'app:shop'\n"
     assert log.holds() == []

@@ -28,7 +28,7 @@ def test_the_app_goes_back_and_continues_under_the_next_epoch(
     savepoint("create", "friday")
     shop.run(2)
     result = savepoint("restore", "friday", "--yes")
-    assert result.stdout == "restored savepoint 'friday' of app 'shop' as epoch 6; start the app to go on\n"
+    assert result.stdout == "restored savepoint 'friday' of app 'shop' as epoch 6; start the app to continue\n"
     assert totals(log) == [1, 2, 3]
     with pytest.raises(FencedError, match="instance 1 was replaced by instance 2"):
         shop.run()

@@ -30,7 +30,7 @@ def test_everything_can_be_kept_again(run: Callable[..., Result], topic: str) ->
     run("topic", "retain", topic, "--retain", "7 days")
     assert "retention:      1 week" in run("topic", "describe", topic).stdout
     run("topic", "retain", topic, "--for-ever")
-    assert "retention:      for ever" in run("topic", "describe", topic).stdout
+    assert "retention:      forever" in run("topic", "describe", topic).stdout
 
 
 @pytest.mark.parametrize("options", [[], ["--for-ever", "--retain", "1 day"]])

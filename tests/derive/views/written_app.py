@@ -173,7 +173,8 @@ class WrittenApp:
         cut = Cut(epoch, at, {})
         self.ledger.write_plan(EpochPlan(epoch, 1, "live", cut, {}, {}, {}))
         stored = {name: view.stored_view for name, view in self.views.items()}
-        live = TrackRecord(cut, views=stored, accounts=dict(self.accounts))
+        versions = {name: view.version for name, view in self.views.items()}
+        live = TrackRecord(cut, outputs=versions, views=stored, accounts=dict(self.accounts))
         changed = {
             name: ViewChangeFiles(view.version, view.columns, view.key, tuple(self._changes[name]))
             for name, view in self.views.items()

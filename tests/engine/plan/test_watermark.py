@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.engine.ledger.codec import decode, encode
-from penstock.engine.plan.watermark import FORGET_AFTER, Clock, Seen, SourceTime, advance
+from penstock.engine.plan.watermark import FORGET_AFTER, Clock, Seen, SourceTime, advance, finish
 from penstock.flow.plan import Timing
 from penstock.units import NO_TIME
 
@@ -194,6 +194,41 @@ def test_producers_that_never_come_back_are_forgotten_in_the_end() -> None:
     for _ in range(3):
         time = after(time, now=at + 100 * FORGET_AFTER)
     assert set(time.producers) == {99}
+
+
+def test_the_producer_that_has_come_furthest_is_not_forgotten_for_its_windows_are_the_last_to_end() -> None:
+    time = after(SourceTime(), {1: Seen(NOON + MINUTE, NOON), 2: Seen(NOON, NOON)}, now=NOON)
+    for number in (3, 4):
+        at = NOON + number * FORGET_AFTER
+        time = after(time, {number: Seen(NOON - number, at)}, now=at)
+    assert set(time.producers) == {1, 3, 4}
+
+
+# -- who holds it back, and the end of the input ----------------------------------------------------------------------
+
+
+def test_the_active_producer_furthest_behind_holds_the_watermark() -> None:
+    time = after(SourceTime(), live(NOON, NOON - MINUTE), now=NOON)
+    assert time.held_by == 2
+    promised = after(time, promises={2: NOON + SECOND}, now=NOON)
+    assert promised.held_by == 1
+    assert after(time, {1: Seen(NOON + MINUTE, NOON + MINUTE)}, now=NOON + MINUTE).held_by == 1  # the other one is idle
+    assert after(time, now=NOON + 10 * MINUTE).held_by is None  # nobody is active
+
+
+def test_a_finished_input_is_where_its_windows_end_and_time_continues_from_there() -> None:
+    time = after(SourceTime(), live(NOON, NOON - MINUTE), now=NOON)
+    ended = finish(time, NOON + 5 * MINUTE)
+    assert ended is not None
+    assert (ended.watermark, ended.finished_at, ended.held_by) == (NOON + 5 * MINUTE, NOON + 5 * MINUTE, None)
+    assert finish(ended, NOON) == ended
+    more = after(ended, {1: Seen(NOON + 9 * MINUTE, NOON + 9 * MINUTE)}, now=NOON + 9 * MINUTE)
+    assert (more.watermark, more.finished_at) == (NOON + 9 * MINUTE - 10 * SECOND, NOON + 5 * MINUTE)
+
+
+def test_an_input_without_events_has_no_end() -> None:
+    assert finish(SourceTime(), NOON) == SourceTime()
+    assert finish(None, NOON) is None
 
 
 def stored_and_loaded(time: SourceTime) -> SourceTime:
