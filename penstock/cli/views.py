@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ def views(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson 
         now = datetime.now(UTC)
         columns = ("view", "rows", "key", "watermark", "events", "epoch", "committed at", "age")
         print_table(columns, [_line(view, now) for view in found])
+        for line in _gap_lines(found):
+            print_line(line)
 
 
 def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
@@ -48,6 +51,20 @@ def _line(view: ViewStatus, now: datetime) -> tuple[object, ...]:
     )
 
 
+def _gap_lines(found: Sequence[ViewStatus]) -> list[str]:
+    """What views were built without. Views with the same gap share a line."""
+    from penstock.engine.ledger.gaps import gap_text
+
+    views_by_gap: dict[tuple[str, int], list[str]] = {}
+    for view in found:
+        for gap in view.gaps:
+            views_by_gap.setdefault((gap_text(gap), gap.accepted_at), []).append(view.name)
+    return [
+        f"built without rows that were no longer in the log: {', '.join(names)}: {where}; since {instant_text(moment)}"
+        for (where, moment), names in views_by_gap.items()
+    ]
+
+
 def _age(moment: datetime, now: datetime) -> str:
     from penstock.units import format_duration
 
@@ -57,6 +74,8 @@ def _age(moment: datetime, now: datetime) -> str:
 
 
 def _document(view: ViewStatus) -> dict[str, object]:
+    from penstock.engine.ledger.gaps import gap_document
+
     return {
         "view": view.name,
         "columns": view.columns,
@@ -67,4 +86,5 @@ def _document(view: ViewStatus) -> dict[str, object]:
         "watermark": view.watermark,
         "account": view.facts or None,
         "being_rebuilt": view.rebuilding,
+        "gaps": [gap_document(gap) for gap in view.gaps],
     }

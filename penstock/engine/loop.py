@@ -45,10 +45,15 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine."""
+    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
+
+    `rebuild`: build all views again from the log. `from_oldest`: do without rows that retention has removed, begin with
+    the oldest that are left, and record the gap.
+    """
 
     once: bool = False
     rebuild: bool = False
+    from_oldest: bool = False
     master: str | None = None
 
 
@@ -170,7 +175,14 @@ class _Runner:
 
     def _open_instance(self, spark: SparkSession) -> Instance:
         program = self._program
-        instance = Instance(program.plan, self._log, program.settings, spark, rebuild=self._rebuild)
+        instance = Instance(
+            program.plan,
+            self._log,
+            program.settings,
+            spark,
+            rebuild=self._rebuild,
+            from_oldest=self._options.from_oldest,
+        )
         self._rebuild = False  # it has begun, and goes on also with another Spark
         return instance
 

@@ -148,8 +148,11 @@ class Rig:
             raise AssertionError(f"no epoch has come to the end of step '{self._crash_at}', so nothing has crashed")
         self.restart()
 
-    def restart(self, app: App | None = None) -> None:
-        """Start a new instance of the same program or of a changed one. A running instance is closed first."""
+    def restart(self, app: App | None = None, *, from_oldest: bool = False) -> None:
+        """Start a new instance of the same program or of a changed one. A running instance is closed first.
+
+        `from_oldest` is the option of `penstock run`: do without rows that retention has removed.
+        """
         from penstock.engine.epoch import Instance
 
         if app is not None:
@@ -165,6 +168,7 @@ class Rig:
             self.app.settings,
             self._spark,
             clock=self._clock,
+            from_oldest=from_oldest,
             reached=self._crash_if_due,
             compiled=compiled,
         )

@@ -63,6 +63,7 @@ def test_json_has_the_columns_too(run: Callable[..., Result], three_minutes_ago:
         "watermark": "2026-01-31T12:00:00Z",
         "account": {"came": 9, "counted": 7, "late": 2, "dead": 0, "filtered": 0, "corrected": 0},
         "being_rebuilt": False,
+        "gaps": [],
     }
     assert document["views"][0]["account"] is None
 
