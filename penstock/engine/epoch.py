@@ -50,7 +50,7 @@ from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
 from penstock.engine.publish.measured import Measured, Published
-from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, dead_topic, late_rows, late_topic
+from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, late_rows
 from penstock.engine.publish.targets import close_targets, drop_old_tables
 from penstock.engine.resume.app_state import AppState, has_arrived
 from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
@@ -62,6 +62,7 @@ from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation
 from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, RowError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
+from penstock.flow.names import dead_topic, late_topic
 from penstock.flow.settings import AppSettings
 from penstock.units import NO_TIME
 
