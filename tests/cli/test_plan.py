@@ -152,3 +152,13 @@ def test_a_topic_that_differs_from_its_declaration_is_reported(
     shown = run("plan", str(declare(COUNTS)))
     assert shown.exit_code == 1
     assert "topic 'orders': its column 'id' in the log is id string; this app declares id bigint" in shown.stderr
+
+
+def test_that_a_key_cannot_be_changed_is_said_where_one_differs(
+    run: Callable[..., Result], declare: Callable[..., Path], log: Log
+) -> None:
+    log.create_topic("orders", "id bigint, country string", key="country")
+    shown = run("plan", str(declare(COUNTS)))
+    assert "topic 'orders': its key in the log is country; this app declares id" in shown.stderr
+    assert "create another topic with this key: the key of a topic cannot be changed" in shown.stderr
+    assert "evolve" not in shown.stderr

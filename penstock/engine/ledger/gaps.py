@@ -134,12 +134,12 @@ def gaps_error(app: str, unread: Sequence[Gap], unbuilt: Sequence[Gap], *, optio
     `options` are those of the run that has failed.
     """
     command = f"penstock run FILE{options} --from-oldest"
-    later = "views and sinks then lack these rows, and `penstock views` shows that from then on"
+    later = "these rows are then missing in views and sinks, and `penstock views` shows the gap from then on"
     if unread:
         message = f"app '{app}': rows that it has not read were removed by retention: {gaps_text(unread)}"
         if unbuilt:
             message += f"; and views or sinks are to be built from rows that were removed: {gaps_text(unbuilt)}"
-        hint = f"continue without them: {command}; {later}, and table rows that changed there stay as they were"
+        hint = f"continue without them: {command}; {later}. Rows of a table that were changed there stay as they were"
         return RangeError(message, hint=f"{hint}. To keep rows for longer: penstock topic retain")
     message = f"app '{app}': views or sinks are to be built from rows that were removed by retention: "
     return RangeError(
