@@ -41,6 +41,14 @@ AppFile = Annotated[
 ChosenApp = Annotated[
     str | None, typer.Option("--app", metavar="NAME", help="Which app, if the file declares several.")
 ]
+FromOldest = Annotated[
+    bool,
+    typer.Option(
+        "--from-oldest",
+        help="Do without rows that retention has removed: continue, and build views, from the oldest rows that are "
+        "left. The gap is recorded.",
+    ),
+]
 AppName = Annotated[
     str | None, typer.Option("--app", metavar="NAME", help="The app; not needed where only one has run on the log.")
 ]

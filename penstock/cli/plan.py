@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import command
-from penstock.cli.options import AppFile, AsJson, ChosenApp, LogOfApp
+from penstock.cli.options import AppFile, AsJson, ChosenApp, FromOldest, LogOfApp
 from penstock.cli.output import count_text, print_json, print_line, print_warnings
 
 if TYPE_CHECKING:
+    from penstock.engine.resume.decide import Resume
     from penstock.engine.resume.forecast import Forecast
 
 
 @command
-def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log_path: LogOfApp = None) -> None:
-    """Say what starting a changed program would do: which views stay, and which are built again from the log.
+def plan(
+    file: AppFile,
+    from_oldest: FromOldest = False,
+    app: ChosenApp = None,
+    as_json: AsJson = False,
+    log_path: LogOfApp = None,
+) -> None:
+    """Say what starting a changed program would do: which views stay, which are built again from the log, and which
+    offsets it needs that the log no longer has.
 
     Nothing is started and nothing is changed. The status is 1 if the program would be refused.
     """
@@ -23,7 +31,7 @@ def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log_path
     from penstock.flow.explain import warnings_document
 
     loaded = load_app(file, name=app)
-    forecast = forecast_start(loaded.plan, log_path or loaded.log)
+    forecast = forecast_start(loaded.plan, log_path or loaded.log, from_oldest=from_oldest)
     if as_json:
         print_json({"app": loaded.name, **_document(forecast), "warnings": warnings_document(loaded.plan)})
     else:
@@ -35,6 +43,8 @@ def plan(file: AppFile, app: ChosenApp = None, as_json: AsJson = False, log_path
 
 
 def _document(forecast: Forecast) -> dict[str, object]:
+    from penstock.engine.ledger.gaps import gap_document, unknown_gaps
+
     resume = forecast.resume
     return {
         "first_start": resume.first,
@@ -45,6 +55,8 @@ def _document(forecast: Forecast) -> dict[str, object]:
         "muted": tuple(sorted(resume.muted)),
         "continues_backfill": resume.continues,
         "rows_to_read": forecast.rows,
+        "missing": [gap_document(gap) for gap in resume.new_gaps],
+        "gaps": [gap_document(gap) for gap in unknown_gaps(resume.gaps, resume.new_gaps)],
         "refused": None if resume.refused is None else resume.refused.message,
     }
 
@@ -64,4 +76,17 @@ def _lines(name: str, forecast: Forecast) -> list[str]:
     if resume.backfill and resume.refused is None:
         what = "still to be read, of what was begun" if resume.continues else "to be read again"
         lines.append(f"{what}: {count_text(forecast.rows, 'row')}; the views that are kept stand still meanwhile")
-    return lines
+    return [*lines, *_gap_lines(resume)]
+
+
+def _gap_lines(resume: Resume) -> list[str]:
+    """What is missing now, and what was left out before."""
+    from penstock.engine.ledger.gaps import gap_text, unknown_gaps
+
+    lines = [f"no longer in the log, and not read yet: {gap_text(gap)}" for gap in resume.unread]
+    lines += [
+        f"no longer in the log, and needed for {', '.join(sorted(gap.outputs))}: {gap_text(gap)}"
+        for gap in resume.unbuilt
+    ]
+    known = unknown_gaps(resume.gaps, resume.new_gaps)
+    return lines + [f"left out before, in {', '.join(sorted(gap.outputs))}: {gap_text(gap)}" for gap in known]

@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from penstock.log import Rewritten
 
 
+def rewrite_document(topic: str, parts: Sequence[Rewritten]) -> dict[str, object]:
+    """What was removed from a topic, for JSON."""
+    removed = sum(part.rows_before - part.rows_after for part in parts)
+    return {"topic": topic, "rows_removed": removed, "partitions": [asdict(part) for part in parts]}
+
+
 def print_rewrite_report(done: str, topic: str, parts: Sequence[Rewritten], *, as_json: bool) -> None:
     """Print what was removed. `done` is the verb for it, such as 'compacted'."""
     removed = sum(part.rows_before - part.rows_after for part in parts)
     freed = sum(part.bytes_before - part.bytes_after for part in parts)
     if as_json:
-        print_json({"topic": topic, "rows_removed": removed, "partitions": [asdict(part) for part in parts]})
+        print_json(rewrite_document(topic, parts))
         return
     held_rows = sum(part.held_rows for part in parts)
     held_by = sorted({owner for part in parts for owner in part.held_by})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.command import command
-from penstock.cli.options import AppFile, ChosenApp, LogOfApp
-from penstock.cli.output import count_text, instant_text, print_line, print_stderr, print_warnings
+from penstock.cli.options import AppFile, ChosenApp, FromOldest, LogOfApp
+from penstock.cli.output import count_text, instant_text, json_value, print_line, print_stderr, print_warnings
 
 if TYPE_CHECKING:
     from penstock.engine.epoch import Progress
@@ -34,6 +34,7 @@ def run(
         typer.Option("--finish", help="With --once: the input has ended, so close the windows that are still open."),
     ] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build all views again from the log.")] = False,
+    from_oldest: FromOldest = False,
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="A Spark cluster; without it, this machine.")
     ] = None,
@@ -58,7 +59,7 @@ def run(
     print_warnings(loaded.plan)
     print_stderr(f"app '{loaded.name}': starting Spark")
     program = Program(loaded.plan, log_path or loaded.log, loaded.settings)
-    options = RunOptions(once=once, finish=finish, rebuild=rebuild, master=spark)
+    options = RunOptions(once=once, finish=finish, rebuild=rebuild, from_oldest=from_oldest, master=spark)
     try:
         listener = Listener(
             printer.print_progress, printer.print_waiting, printer.print_cut_short, printer.print_restart
@@ -92,8 +93,9 @@ class _ProgressPrinter:
         self._rows += progress.rows
         self._epochs += 1
         if self._as_json:
-            print_line(json.dumps(_document(progress)))
+            print_line(json.dumps(json_value(_document(progress))))
             return
+        self._print_gaps(progress)
         line = _line(progress)
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{line}")
@@ -103,6 +105,14 @@ class _ProgressPrinter:
             self._last, self._pending = time.monotonic(), None
         else:
             self._pending = line
+
+    def _print_gaps(self, progress: Progress) -> None:
+        from penstock.engine.ledger.gaps import gap_text
+
+        if progress.gaps:
+            self._end_line()
+        for gap in progress.gaps:
+            print_stderr(f"left out, no longer in the log: {gap_text(gap)}; missing in {', '.join(gap.outputs)}")
 
     def print_waiting(self, error: UnavailableError) -> None:
         self._end_line()
@@ -129,6 +139,8 @@ class _ProgressPrinter:
 
 
 def _document(progress: Progress) -> dict[str, object]:
+    from penstock.engine.ledger.gaps import gap_document
+
     return {
         "epoch": progress.epoch,
         "rows": progress.rows,
@@ -142,6 +154,7 @@ def _document(progress: Progress) -> dict[str, object]:
             name: {"rows": target.rows, "seconds": round(target.seconds, 4)}
             for name, target in progress.targets.items()
         },
+        "gaps": [gap_document(gap) for gap in progress.gaps],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ def views(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson 
         now = now_microseconds()
         columns = ("view", "rows", "key", "watermark", "events", "late", "dead", "lag", "epoch", "age")
         print_table(columns, [_line(view, status, now) for view in found])
+        for line in _gap_lines(found):
+            print_line(line)
         if status.backfill is not None:
             print_line()
             print_line(backfill_text(status.backfill))
@@ -83,7 +86,23 @@ def _line(view: ViewStatus, status: AppStatus, now: int) -> tuple[object, ...]:
     )
 
 
+def _gap_lines(found: Sequence[ViewStatus]) -> list[str]:
+    """What views were built without. Views with the same gap share a line."""
+    from penstock.engine.ledger.gaps import gap_text
+
+    views_by_gap: dict[tuple[str, int], list[str]] = {}
+    for view in found:
+        for gap in view.gaps:
+            views_by_gap.setdefault((gap_text(gap), gap.accepted_at), []).append(view.name)
+    return [
+        f"built without rows that were no longer in the log: {', '.join(names)}: {where}; since {instant_text(moment)}"
+        for (where, moment), names in views_by_gap.items()
+    ]
+
+
 def _document(view: ViewStatus, status: AppStatus) -> dict[str, object]:
+    from penstock.engine.ledger.gaps import gap_document
+
     return {
         "view": view.name,
         "columns": view.columns,
@@ -95,4 +114,5 @@ def _document(view: ViewStatus, status: AppStatus) -> dict[str, object]:
         "account": view.facts or None,
         "being_rebuilt": view.rebuilding,
         "stands_still": _stands_still(view, status),
+        "gaps": [gap_document(gap) for gap in view.gaps],
     }

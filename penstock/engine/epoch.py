@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from penstock.contracts import Changes, Log, ReadOffset
 from penstock.engine.build.graph import NodeState
+from penstock.engine.ledger.gaps import gaps_error, unknown_gaps
 from penstock.engine.ledger.garbage import Garbage
 from penstock.engine.ledger.instances import InstanceMark
 from penstock.engine.ledger.records import (
@@ -33,6 +34,7 @@ from penstock.engine.ledger.records import (
     Dead,
     EpochChanges,
     EpochPlan,
+    Gap,
     GroupWatermarks,
     ViewChangeFiles,
 )
@@ -49,11 +51,11 @@ from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
 from penstock.engine.publish.measured import Measured, Published
-from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, dead_topic, late_rows, late_topic
+from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, late_rows
 from penstock.engine.publish.targets import close_targets, drop_old_tables
 from penstock.engine.resume.app_state import AppState, has_arrived
 from penstock.engine.resume.decide import Found, decide_pending, replaced_inputs
-from penstock.engine.resume.start import start
+from penstock.engine.resume.start import StartOptions, start
 from penstock.engine.resume.track import Track
 from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, staged_batches
 from penstock.engine.run.dead import MOST_ROUNDS, bad_row_error, find_dead, find_failing_output, merge_dead
@@ -61,6 +63,7 @@ from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation
 from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
+from penstock.flow.names import dead_topic, late_topic
 from penstock.flow.settings import AppSettings
 from penstock.units import NO_TIME
 
@@ -79,7 +82,7 @@ class Progress:
     """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
 
     `building` says that outputs that changed are being built again; the others stand still meanwhile. `targets` is what
-    each target was given, by its name.
+    each target was given, by its name. `gaps` are the offsets that the app does without since this epoch.
     """
 
     epoch: int
@@ -91,12 +94,14 @@ class Progress:
     building: bool
     seconds: float
     targets: Mapping[str, Published]
+    gaps: tuple[Gap, ...] = ()
 
 
 class Instance:
     """One instance of an app. `step` runs an epoch; use it as a context manager, or call `close`.
 
-    `rebuild` builds all views again from the log. `compiled` is this plan as an earlier instance has built it.
+    `rebuild` builds all views again from the log. With `from_oldest` it does without rows that the log no longer has,
+    and records the gap. `compiled` is this plan as an earlier instance has built it.
     `reached` is called with the name of each step when it is done ('plan', 'run', 'publish', 'commit'): tests crash
     there.
     """
@@ -110,6 +115,7 @@ class Instance:
         *,
         clock: Clock = wall_clock,
         rebuild: bool = False,
+        from_oldest: bool = False,
         reached: Callable[[str], None] = lambda step: None,
         compiled: CompiledPlan | None = None,
     ) -> None:
@@ -117,7 +123,9 @@ class Instance:
         self._settings = settings
         self._clock = clock
         self._reached = reached
-        self._app: AppState = start(plan, log, settings, spark, now=clock(), rebuild=rebuild, compiled=compiled)
+        self._from_oldest = from_oldest
+        options = StartOptions(rebuild, from_oldest)
+        self._app: AppState = start(plan, log, settings, spark, now=clock(), options=options, compiled=compiled)
         self._garbage = Garbage(self._app.ledger, retention=settings.change_retention)
         self._losses = Losses()
         # What has run and could not be published or committed yet: it is not run again for that.
@@ -219,11 +227,17 @@ class Instance:
                 raise
             return self.step()
         self._reached("publish")
+        gaps = self._gaps()
         self._commit(after, plan, ran)  # 4
         self._reached("commit")
         self._app, self._unpublished = after, None
         self._drop_old_tables()
-        return self._progress(work, track, ran, published, time.perf_counter() - began)
+        progress = self._progress(work, track, ran, published, time.perf_counter() - began)
+        return replace(progress, gaps=unknown_gaps(self._gaps(), gaps))
+
+    def _gaps(self) -> tuple[Gap, ...]:
+        last = self._app.ledger.last_commit()
+        return () if last is None else last.gaps
 
     def _refuse_if_replaced(self) -> None:
         ledger = self._app.ledger
@@ -271,6 +285,7 @@ class Instance:
         return self._write_plan(live, cut, times) if moves else None
 
     def _plan_next_epoch(self) -> EpochPlan | None:
+        self._skip_removed_rows()
         app = self._app
         track = app.backfill or app.live
         cut, times = self._next_cut(track)
@@ -278,6 +293,13 @@ class Instance:
         if not wanted and not rows_in(cut) and not track.closes_something(cut, times):
             return None
         return self._write_plan(track, cut, times)
+
+    def _skip_removed_rows(self) -> None:
+        """Do without rows that retention has removed before they were read, if the user wants that."""
+        gaps = self._app.unread_gaps(self._clock())
+        if gaps and not self._from_oldest:
+            raise gaps_error(self._app.ledger.app, gaps, ())
+        self._app = self._app.without(gaps)
 
     def _next_cut(self, track: Track) -> tuple[Cut, GroupWatermarks]:
         live, backfill = self._app.live, track is self._app.backfill
@@ -314,6 +336,7 @@ class Instance:
             dict(times),
             app.versions_of(track),
             app.topics_of(track),
+            gaps=app.gaps,
         )
         return self._store_plan(plan)
 

@@ -48,13 +48,15 @@ class Program:
 class RunOptions:
     """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
 
-    `spark` is a session that somebody else has started, and ends. Without it, one is started.
-    `finish`, with `once`: end all windows at last, as if the input had ended.
+    `spark` is a session that somebody else has started, and ends. Without it, one is started. `finish`, with `once`:
+    end all windows at last, as if the input had ended. `rebuild`: build all views again from the log. `from_oldest`: do
+    without rows that retention has removed, begin with the oldest that are left, and record the gap.
     """
 
     once: bool = False
     finish: bool = False
     rebuild: bool = False
+    from_oldest: bool = False
     master: str | None = None
     spark: SparkSession | None = None
 
@@ -204,7 +206,14 @@ class _Runner:
 
     def _open_instance(self, spark: SparkSession) -> Instance:
         program = self._program
-        instance = Instance(program.plan, self._log, program.settings, spark, rebuild=self._rebuild)
+        instance = Instance(
+            program.plan,
+            self._log,
+            program.settings,
+            spark,
+            rebuild=self._rebuild,
+            from_oldest=self._options.from_oldest,
+        )
         self._rebuild = False  # it has begun, and goes on also with another Spark
         return instance
 

@@ -43,6 +43,16 @@ EXPRESSION_WORDS = frozenset(_EXPRESSION_WORDS.split())
 """The words that do not mean a column when they are alone in an expression."""
 
 
+def dead_topic(app: str) -> str:
+    """The side topic with the rows that an app could not evaluate."""
+    return f"{app}.dead"
+
+
+def late_topic(topic: str) -> str:
+    """The side topic with the rows of a topic that came too late."""
+    return f"{topic}.late"
+
+
 def check_app_name(name: object) -> None:
     if not isinstance(name, str) or not _APP.fullmatch(name):
         raise DeclarationError(

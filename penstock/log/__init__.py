@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.log.reader import Reader
     from penstock.log.repair import carry_out_repair, plan_repair
     from penstock.log.retention import Expired, Retention
-    from penstock.log.rewrite import ERASE_WAIT_SECONDS, Rewritten
+    from penstock.log.rewrite import ERASE_WAIT_SECONDS, Rewritten, rows_with
     from penstock.log.staging import StagedRows, Staging
     from penstock.log.topic import Topic, parse_moment
     from penstock.log.transaction import Transaction
@@ -59,6 +59,7 @@ _HOMES = {
     "check_topic": "penstock.log.description",
     "parse_moment": "penstock.log.topic",
     "plan_repair": "penstock.log.repair",
+    "rows_with": "penstock.log.rewrite",
 }
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "check_topic",
     "parse_moment",
     "plan_repair",
+    "rows_with",
 ]
 
 

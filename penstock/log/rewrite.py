@@ -1,7 +1,7 @@
 """Rewriting a partition without some of its rows: compaction, and the removal of a key. Offsets stay as they are.
 
-1. Roll, under the lock, so that everything so far stands in closed segments.
-2. Without the lock, write new segments with the rows that stay. Appends and reads go on.
+1. Roll, under the lock, so that everything so far is in closed segments.
+2. Without the lock, write new segments with the rows that stay. Appends and reads continue.
 3. Under the lock, and with holds fixed, look whether a row that would change is held, or a delete marker that would go
    is needed by a reader. If so, let go and look again. If it stays so, an erasure is refused, and a compaction is
    drafted again with what is held left as it is. An erasure does not ask for readers: it removes markers too.
@@ -63,6 +63,8 @@ class Rewritten:
 
 
 Choose = Callable[[Iterator[Stored]], Keep]
+RowFilter = Callable[[pa.RecordBatch], Mask]
+"""Which rows of a batch are meant."""
 Progress = Callable[[int], None]
 
 
@@ -98,15 +100,21 @@ def last_of_each_key(keys_of: Callable[[pa.RecordBatch], Keys], *, drops_markers
 
 def all_but(key: pa.RecordBatch) -> Keep:
     """Erasure: keep every row but those of this key."""
+    return all_except(lambda batch: rows_with(batch, key))
 
-    def keep(frame: Stored) -> Mask:
-        differs_anywhere: Mask = np.zeros(frame.batch.num_rows, dtype=np.bool_)
-        for name, value in zip(key.schema.names, key.columns, strict=True):
-            differs = pc.not_equal(frame.batch.column(name), value[0])
-            differs_anywhere |= differs.to_numpy(zero_copy_only=False)
-        return differs_anywhere
 
-    return Keep(keep, joins=False, complete=True, drops_markers=False)
+def all_except(matches: RowFilter) -> Keep:
+    """Erasure: keep every row but those that match."""
+    return Keep(lambda frame: ~matches(frame.batch), joins=False, complete=True, drops_markers=False)
+
+
+def rows_with(batch: pa.RecordBatch, values: pa.RecordBatch) -> Mask:
+    """The rows that have these values, of which there is one row."""
+    matching: Mask = np.ones(batch.num_rows, dtype=np.bool_)
+    for name, value in zip(values.schema.names, values.columns, strict=True):
+        equal: pa.BooleanArray = pc.equal(batch.column(name), value[0])
+        matching &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return matching
 
 
 def rewrite(
@@ -186,7 +194,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Swap:
-    """The pieces of a draft that were put in place, and the holds because of which differs_anywhere were not."""
+    """The pieces of a draft that were put in place, and the holds because of which others were not."""
 
     pieces: Sequence[Piece]
     held: tuple[Held, ...]
@@ -235,7 +243,7 @@ def _remove_drafts(writer: PartitionWriter) -> None:
 def _swap_when_free(writer: PartitionWriter, draft: Draft, keep: Keep, *, wait: float, last: bool) -> _Swap | None:
     """Steps 3 and 4. None: a row that the draft changes is held, and has been for long; draft it again.
 
-    After the `last` draft, the pieces without such rows are put in place, and the differs_anywhere stay as they are.
+    After the `last` draft, the pieces without such rows are put in place, and the others stay as they are.
     """
     deadline = time.monotonic() + wait
     while True:

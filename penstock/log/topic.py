@@ -25,7 +25,9 @@ from penstock.log.rewrite import (
     Choose,
     Progress,
     Rewritten,
+    RowFilter,
     all_but,
+    all_except,
     last_of_each_key,
     rewrite,
 )
@@ -290,6 +292,19 @@ class Topic:
         wanted = rows_to_batch([key], schema, where=where)
         number = int(partition_of(hash_keys(wanted.columns), self.settings.partitions)[0])
         return [self._rewrite(number, lambda frames: all_but(wanted), progress, wait=wait)]
+
+    def erase_where(
+        self, matches: RowFilter, *, progress: Progress = lambda rows: None, wait: float = ERASE_WAIT_SECONDS
+    ) -> list[Rewritten]:
+        """Remove every row that is stored now and matches. Only for a topic without a key, such as `<topic>.late`.
+
+        With a key, removing some of its rows would bring back an older one: see `erase`.
+        """
+        if self.settings.key:
+            key = ", ".join(self.settings.key)
+            raise DeclarationError(f"topic '{self.name}': rows are erased by its key, {key}", hint="see Topic.erase")
+        choose = all_except(matches)
+        return [self._rewrite(number, lambda frames: choose, progress, wait=wait) for number in self.files.numbers]
 
     def expire(self) -> Expired:
         """Let go the segments that retention no longer keeps and nobody holds. Rolling a segment does this too."""

@@ -166,8 +166,11 @@ class Rig(SuggestsNames):
         finally:
             self._crash_at = None
 
-    def restart(self, app: App | None = None) -> None:
-        """Start a new instance of the same program or of a changed one. A running instance is closed first."""
+    def restart(self, app: App | None = None, *, from_oldest: bool = False) -> None:
+        """Start a new instance of the same program or of a changed one. A running instance is closed first.
+
+        `from_oldest` is the option of `penstock run`: do without rows that retention has removed.
+        """
         from penstock.engine.epoch import Instance
 
         if app is not None:
@@ -183,6 +186,7 @@ class Rig(SuggestsNames):
             self.app.settings,
             self._spark,
             clock=self._clock,
+            from_oldest=from_oldest,
             reached=self._crash_if_due,
             compiled=compiled,
         )

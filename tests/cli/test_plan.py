@@ -102,6 +102,8 @@ def test_what_becomes_of_each_view_is_reported_and_nothing_is_done(
         "muted": [],
         "continues_backfill": False,
         "rows_to_read": 25,
+        "missing": [],
+        "gaps": [],
         "refused": None,
         "warnings": [],
     }
@@ -130,10 +132,17 @@ def test_a_program_that_would_be_refused_is_reported(
         start(declare(COUNTS))
     shown = run("plan", str(declare(CHANGED)))
     assert shown.exit_code == 1
-    assert shown.stdout == "changed, built again beside the old ones: counts\n"
-    assert "error: app 'shop': views are to be built again, but topic 'orders' no longer has the rows" in shown.stderr
-    result = run("plan", str(declare(CHANGED)), "--json")
-    assert "no longer has the rows" in json.loads(result.stdout)["refused"]
+    first, second = shown.stdout.splitlines()
+    assert first == "changed, built again beside the old ones: counts"
+    removed = "topic 'orders', partition 0: offsets 0 to 39 (40 offsets)"
+    assert second == f"no longer in the log, and needed for counts: {removed}"
+    assert f"views or sinks are to be built from rows that were removed by retention: {removed}" in shown.stderr
+    assert "--from-oldest" in shown.stderr
+    document = json.loads(run("plan", str(declare(CHANGED)), "--json").stdout)
+    assert "removed by retention" in document["refused"]
+    (missing,) = document["missing"]
+    assert (missing["start"], missing["end"], missing["missing_in"]) == (0, 40, ["counts"])
+    assert run("plan", str(declare(CHANGED)), "--from-oldest").exit_code == 0
     assert run("plan", str(declare(COUNTS))).exit_code == 0
 
 
@@ -159,3 +168,13 @@ def test_groups_that_are_kept_forever_are_warned_of(
     (warning,) = json.loads(run("plan", program, "--json").stdout)["warnings"]
     assert "kept forever" in warning["message"]
     assert "warning: " in run("explain", program).stdout
+
+
+def test_that_a_key_cannot_be_changed_is_said_where_one_differs(
+    run: Callable[..., Result], declare: Callable[..., Path], log: Log
+) -> None:
+    log.create_topic("orders", "id bigint, country string", key="country")
+    shown = run("plan", str(declare(COUNTS)))
+    assert "topic 'orders': its key in the log is country; this app declares id" in shown.stderr
+    assert "create another topic with this key: the key of a topic cannot be changed" in shown.stderr
+    assert "evolve" not in shown.stderr

@@ -64,6 +64,7 @@ def test_json_has_the_columns_too(run: Callable[..., Result], three_minutes_ago:
         "account": {"came": 9, "counted": 7, "late": 2, "dead": 0, "filtered": 0, "corrected": 0},
         "being_rebuilt": False,
         "stands_still": False,
+        "gaps": [],
     }
     assert (document["lag"], document["backfill"]) == (0, None)
     assert document["views"][0]["account"] is None

@@ -313,7 +313,7 @@ def test_rows_that_were_removed_before_they_were_read_stop_the_app(spark: SparkS
         rig.step()
         for start in range(10, 100, 10):
             rig.append("events", some_events(start, 10))
-        with pytest.raises(RangeError, match=r"'events', partition \d: the rows from offset \d up to \d+ were removed"):
+        with pytest.raises(RangeError, match=r"removed by retention: topic 'events', partition \d: offsets \d+ to \d+"):
             rig.step()
         assert rig.query("select sum(events) as n from totals") == [{"n": 10}]
 

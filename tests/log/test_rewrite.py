@@ -4,10 +4,12 @@ import random
 import threading
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.errors import DeclarationError, RowError
-from penstock.log import Log, Topic, TopicSettings
+from penstock.log import Log, Topic, TopicSettings, rows_with
 
 
 @pytest.fixture
@@ -244,3 +246,18 @@ def test_a_producers_sequence_is_remembered_through_a_compaction(log: Log, price
         topic = again.topic("prices")
         assert again.producer("feed").append(topic, {"item": 1, "price": 1}, sequence=4)[0].repeated
         assert latest(topic) == {1: 2}
+
+
+def test_rows_of_a_topic_without_key_are_erased_by_what_they_have(log: Log) -> None:
+    lines = log.create_topic("lines", "owner string, text string", partitions=2)
+    lines.append([{"owner": owner, "text": f"secret of {owner}"} for owner in ("ann", None, "bob", "ann")])
+    ann = pa.RecordBatch.from_pylist([{"owner": "ann"}])
+    rewritten = lines.erase_where(lambda batch: rows_with(batch, ann))
+    assert sum(one.rows_before - one.rows_after for one in rewritten) == 2
+    assert sorted(lines.read()["owner"].to_pylist(), key=str) == [None, "bob"]
+    assert not any(b"secret of ann" in path.read_bytes() for path in log.path.rglob("*") if path.is_file())
+
+
+def test_of_a_topic_with_a_key_no_single_rows_are_erased(log: Log, prices: Topic) -> None:
+    with pytest.raises(DeclarationError, match="topic 'prices': rows are erased by its key, item"):
+        prices.erase_where(lambda batch: np.ones(batch.num_rows, dtype=bool))

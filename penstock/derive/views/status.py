@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.engine.ledger.records import Account
+from penstock.engine.ledger.gaps import gaps_of_output
+from penstock.engine.ledger.records import Account, Gap
 from penstock.schema.arrow import parse_schema
 from penstock.schema.ddl import type_ddl
 from penstock.units import utc_datetime
@@ -25,6 +26,7 @@ class ViewStatus:
     - `watermark`: the time up to which everything is in the view. None without one, or outside the years 1 to 9999.
     - `account`: what became of the events that were read for it.
     - `rebuilding`: another version of it is being built, and this one does not change until it is replaced.
+    - `gaps`: the offsets that it was built without, because the log no longer had them.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ViewStatus:
     watermark: datetime | None
     account: Account | None
     rebuilding: bool
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def facts(self) -> dict[str, int]:
@@ -61,6 +64,7 @@ def view_statuses(snapshot: Snapshot) -> list[ViewStatus]:
             watermark=_utc_datetime_or_none(view.watermark),
             account=accounts.get(name),
             rebuilding=name in being_built or (name in commit.replaced.views and name not in commit.live.views),
+            gaps=gaps_of_output(commit.gaps, name, view.version),
         )
         for name, view in sorted(snapshot.stored_views.items())
     ]

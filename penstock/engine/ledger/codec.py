@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from penstock.storage.document import Content
 
-LEDGER_FORMAT = 3
+LEDGER_FORMAT = 4
+# In format 3 plans and commits have no gaps.
+READABLE_FORMATS = (3, LEDGER_FORMAT)
 
 Record = TypeVar("Record")
 _Convert = Callable[[Any], Any]

@@ -11,8 +11,10 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
+from penstock.engine.ledger.erasure import OutputVersions, erased_versions, load_erasures, output_versions
 from penstock.engine.ledger.ledger import CHANGES_DIRECTORY, EPOCHS_DIRECTORY, SAVEPOINTS_DIRECTORY, Ledger
 from penstock.engine.ledger.records import (
     STAGED_DIRECTORY,
@@ -51,7 +53,8 @@ class Garbage:
     1. A file is removed only if no recent commit, no savepoint and no changes that are kept name it.
     2. A file of an epoch that is not committed stays: a task may be writing it. Only the instance whose own attempt at
        the epoch has failed removes the files of that attempt.
-    3. Files are removed before the commits that named them, and changes before their files. After a crash in between
+    3. What was built before rows were erased from a topic goes as soon as the last commit has nothing of it.
+    4. Files are removed before the commits that named them, and changes before their files. After a crash in between
        a few files may be named by nothing; the next sweep finds them.
 
     `keep` is at least 2: the commit before the last is certainly on disk, whoever wrote the last one. Without a
@@ -67,6 +70,7 @@ class Garbage:
         self._until_sweep = 0
         self._paths: dict[int, frozenset[str]] = {}
         self._savepoints: dict[str, tuple[bytes, frozenset[str]]] = {}
+        self._versions: dict[int, OutputVersions] = {}
 
     def collect(self, now: int) -> Removal:
         """Collect garbage after a commit, at `now` in microseconds since 1970.
@@ -115,9 +119,11 @@ class Garbage:
         if not commits:
             return NO_REMOVAL
         self._remove_staged(commits[-1])
-        old, recent = commits[: -self._keep], commits[-self._keep :]
+        recent = self._without_erased(commits[-self._keep :])
+        old = commits[: -len(recent)]
         self._paths = {epoch: paths for epoch, paths in self._paths.items() if epoch in commits}
-        obsolete = self._changes.expire(commits[-1], now)
+        erased = len(recent) < min(self._keep, len(commits))
+        obsolete = self._changes.expire(commits[-1], now, before=recent[0] if erased else 0)
         if old or obsolete:
             obsolete = (obsolete | self._paths_named_by(old)) - self._paths_named_by(recent) - self._changes.paths()
         if obsolete:
@@ -126,6 +132,24 @@ class Garbage:
             self._remove(self._ledger.directory / path)
         self._forget(before=recent[0])
         return Removal(files=len(obsolete), epochs=len(old))
+
+    def _without_erased(self, commits: list[int]) -> list[int]:
+        """The newest commits, up to the one that may have rows which were erased from a topic; all if the last has."""
+        erased = erased_versions(load_erasures(self._ledger))
+        if not erased:
+            return commits
+        self._versions = {epoch: self._versions_of(epoch) for epoch in commits}
+        kept = list(takewhile(lambda epoch: not self._versions[epoch] & erased, reversed(commits)))
+        return sorted(kept) or commits
+
+    def _versions_of(self, epoch: int) -> OutputVersions:
+        if epoch in self._versions:
+            return self._versions[epoch]
+        try:
+            commit = self._ledger.commit_of(epoch)
+        except DamagedError:
+            return frozenset()
+        return output_versions(commit) if commit else frozenset()
 
     def _forget(self, *, before: int) -> None:
         """Remove the plans and commits of the epochs before this one."""
@@ -230,15 +254,16 @@ class ChangeHistory:
         """The files that the kept changes name."""
         return frozenset().union(*[changes.paths() for changes in self._load().values()])
 
-    def expire(self, last: int, now: int) -> frozenset[str]:
+    def expire(self, last: int, now: int, *, before: int = 0) -> frozenset[str]:
         """Remove changes that are too old, too many epochs ago or too large; returns the files that they named.
 
-        The newest changes are always kept: a follower that is never further behind misses nothing.
+        Those of epochs `before` some epoch go in any case: they may have rows that were erased. The newest changes are
+        always kept: a follower that is never further behind misses nothing.
         """
         changes_by_epoch = self._load()
         if last not in changes_by_epoch and (changes := self._ledger.changes_of(last)) is not None:
             changes_by_epoch[last] = changes
-        first = self._first_epoch_to_keep(changes_by_epoch, last, now)
+        first = max(before, self._first_epoch_to_keep(changes_by_epoch, last, now))
         expired_epochs = [epoch for epoch in changes_by_epoch if epoch < first]
         paths = frozenset().union(*[changes_by_epoch[epoch].paths() for epoch in expired_epochs])
         for epoch in expired_epochs:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from penstock.engine.ledger.codec import LEDGER_FORMAT, Record, UnfitError, decode, encode
+from penstock.engine.ledger.codec import LEDGER_FORMAT, READABLE_FORMATS, Record, UnfitError, decode, encode
 from penstock.engine.ledger.records import (
     STAGED_DIRECTORY,
     STATE_DIRECTORY,
@@ -334,6 +334,7 @@ def open_ledger(
                     files.make_directory(directory / name)
                 content = {"ledger": LEDGER_FORMAT, "app": app, "state_partitions": state_partitions}
                 store_document(files, directory / APP_NAME, {**content, "created": created})
+            _declare_format(files, directory)
     ledger = Ledger(directory, files=files)
     if ledger.state_partitions != state_partitions:
         raise DeclarationError(
@@ -341,6 +342,13 @@ def open_ledger(
             hint=f"set state_partitions to {ledger.state_partitions}, or start the app under another name",
         )
     return ledger
+
+
+def _declare_format(files: Files, directory: Path) -> None:
+    """Have earlier versions refuse the folder before something is stored that they could not read."""
+    content = load_document(files, directory / APP_NAME, what="description of the app")
+    if content["ledger"] != LEDGER_FORMAT and content["ledger"] in READABLE_FORMATS:
+        store_document(files, directory / APP_NAME, {**content, "ledger": LEDGER_FORMAT})
 
 
 def stored_state_partitions(directory: Path) -> int | None:
@@ -362,7 +370,7 @@ def check_app_name(app: str) -> None:
 
 
 def _refuse_other_format(directory: Path, version: object) -> None:
-    if version != LEDGER_FORMAT:
+    if version not in READABLE_FORMATS:
         older = isinstance(version, int) and version < LEDGER_FORMAT
         raise DeclarationError(
             f"{directory}: the app has format {version}; this version of Penstock reads format {LEDGER_FORMAT}",

@@ -126,10 +126,28 @@ class ReplacedOutputs:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets of a partition that some outputs were built without, by choice: the log no longer had them.
+
+    They go from `start` up to `end` (exclusive). `outputs` are those that miss them, with their versions. `accepted_at`
+    is in microseconds since 1970.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    accepted_at: int
+    outputs: Versions
+
+
+@dataclass(frozen=True, slots=True)
 class EpochPlan:
     """What an epoch reads; on disk before the epoch runs. Exactly the `outputs` that it names run it.
 
-    `topics` are the ids of the topics to which the sinks among them write.
+    `topics` are the ids of the topics to which the sinks among them write. `gaps` are all gaps of the app, with those
+    that were accepted for this epoch.
     """
 
     epoch: int
@@ -140,6 +158,7 @@ class EpochPlan:
     outputs: Versions
     topics: Mapping[str, str]
     dead: Dead = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +177,8 @@ class Commit:
     The runs it names, and their folders, have been synced before. `written` are the sinks whose topics have everything
     that the app has read, `origins` the offsets at which the app began to read each topic. `committed_at` is in
     microseconds since 1970. `restored_from` names the savepoint, if the epoch was a restore. `schemas` are those that
-    versions of the program have declared for each topic, oldest first.
+    versions of the program have declared for each topic, oldest first. `gaps` are the offsets that its outputs were
+    built without.
     """
 
     epoch: int
@@ -171,6 +191,7 @@ class Commit:
     origins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     restored_from: str | None = None
     schemas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def views(self) -> Views:

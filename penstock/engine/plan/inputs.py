@@ -89,7 +89,10 @@ def _shown(field: pa.Field[pa.DataType]) -> str:
 
 def _other(node: flow.Source, what: str, stored: str, declared: str) -> DeclarationError:
     verb = "are" if what == "columns" else "is"
+    change = "add columns or widen types with: penstock topic evolve"
+    if what == "key":
+        change = "create another topic with this key: the key of a topic cannot be changed"
     return DeclarationError(
         f"{node.location}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
-        hint="declare the topic as it is, or change it: penstock topic evolve",
+        hint=f"declare the topic as it is, or {change}",
     )

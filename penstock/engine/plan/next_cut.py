@@ -10,7 +10,6 @@ from penstock.engine.plan.admission import Backlog, admit_all, backlogs
 from penstock.engine.plan.cut import Cut, Ends, SourceCut
 from penstock.engine.plan.observe import observe
 from penstock.engine.plan.watermark import SourceTime, advance
-from penstock.errors import RangeError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.units import NO_TIME
@@ -77,8 +76,6 @@ def next_cut(
     rows it has the same time.
     """
     bounds = until or {}
-    for name, input_ in inputs.items():
-        _refuse_expired_rows(input_, before.sources[name])
     found = backlogs(log, {name: (input_.topic, before.sources[name].ends) for name, input_ in inputs.items()})
     found = {
         name: replace(backlog, ends=bounds[name].ends) if name in bounds else backlog for name, backlog in found.items()
@@ -113,18 +110,6 @@ def _is_whole(backlog: Backlog, ends: Ends) -> bool:
 def _is_unread(topic: Topic, backlog: Backlog) -> bool:
     """Whether nothing was read so far of what the topic has."""
     return all(backlog.starts.get(number, start) <= start for number, start in topic.starts().items())
-
-
-def _refuse_expired_rows(input_: Input, before: SourceCut) -> None:
-    for number, start in input_.topic.starts().items():
-        read = before.ends.get(number, start)
-        if start > read:
-            raise RangeError(
-                f"topic '{input_.topic.name}', partition {number}: the rows from offset {read} up to {start} were "
-                "removed before the app had read them",
-                hint="keep rows for longer: penstock topic retain; to begin with what is left, start the app under "
-                "another name",
-            )
 
 
 def _limit_to_bound(cut: SourceCut, bound: SourceCut, *, reached: bool) -> SourceCut:

@@ -55,14 +55,6 @@ SIDE_TOPICS = "side topics"
 """The name of the target."""
 
 
-def dead_topic(app: str) -> str:
-    return f"{app}.dead"
-
-
-def late_topic(topic: str) -> str:
-    return f"{topic}.late"
-
-
 class SideTopics:
     """A `Target`: the side topics of a running instance, by their names.
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.contracts import TargetStatus
+from penstock.engine.ledger.gaps import add_gaps, current_gaps, find_unread_gaps, skip_gaps
 from penstock.engine.ledger.ledger import Ledger
 from penstock.engine.ledger.records import (
     BackfillRecord,
     Commit,
     EpochPlan,
+    Gap,
     ReplacedOutputs,
     SinkRecord,
     TrackName,
@@ -20,6 +22,7 @@ from penstock.engine.plan.cut import Cut
 from penstock.engine.publish.app_writer import AppWriter
 from penstock.engine.publish.targets import Targets, statuses
 from penstock.engine.resume.decide import DeclaredSink, Offsets, TopicFound, Written
+from penstock.engine.resume.look import source_names
 from penstock.engine.resume.track import Track
 from penstock.flow.schemas import Schemas
 
@@ -44,6 +47,7 @@ class AppState:
     muted: frozenset[str] = frozenset()  # sinks that are built without writing: they have written everything before
     written: Written = field(default_factory=dict)  # sinks that have everything, beside those of the live track
     schemas: Schemas = field(default_factory=dict)  # how versions of the program have declared their topics
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def token(self) -> int:
@@ -96,6 +100,30 @@ class AppState:
         """How far its tracks have read."""
         return [self.live.cut, *([self.backfill.cut] if self.backfill else [])]
 
+    def unread_gaps(self, now: int) -> tuple[Gap, ...]:
+        """What its tracks have not read, and the log no longer has."""
+        starts = {name: input_.topic.starts() for name, input_ in self.whole.inputs.items()}
+
+        def unread(track: Track, more: Versions) -> tuple[Gap, ...]:
+            def reading(topic: str) -> Versions:
+                outputs = [output.name for output in track.plan.outputs if topic in source_names(output.node)]
+                return {**more, **{name: self.versions[name] for name in outputs}}
+
+            return find_unread_gaps(track.cut, starts, reading, now=now)
+
+        building = () if self.backfill is None else unread(self.backfill, {})
+        return unread(self.live, self.replaced.outputs) + building
+
+    def without(self, gaps: tuple[Gap, ...]) -> AppState:
+        """The app on the other side of these gaps."""
+        if not gaps:
+            return self
+        live, backfill = replace(self.live, cut=skip_gaps(self.live.cut, gaps)), self.backfill
+        if backfill is not None:
+            backfill = replace(backfill, cut=skip_gaps(backfill.cut, gaps))
+        whole = live if self.whole is self.live else self.whole
+        return replace(self, live=live, whole=whole, backfill=backfill, gaps=add_gaps(self.gaps, gaps))
+
     def after(self, plan: EpochPlan, track: Track) -> AppState:
         """The app after an epoch of one of its tracks. A backfill that has arrived becomes part of the live track."""
         after = replace(self, epoch=plan.epoch)
@@ -134,6 +162,7 @@ class AppState:
             {**self.written, **self._records(self.live)},
             self.origins,
             schemas=self.schemas,
+            gaps=current_gaps(self.gaps, self.versions, self.replaced.outputs),
         )
 
 

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.contracts import Destination, TargetStatus
+from penstock.engine.ledger.gaps import add_gaps, find_unread_gaps, gaps_error, gaps_text, skip_gaps, unknown_gaps
 from penstock.engine.ledger.records import (
     BackfillRecord,
     Commit,
     EpochPlan,
+    Gap,
     SinkRecord,
     TrackName,
     Versions,
 )
-from penstock.errors import DeclarationError
+from penstock.engine.plan.cut import Cut
+from penstock.errors import DeclarationError, PenstockError
 
 Written = Mapping[str, SinkRecord]
 """The sinks that have written everything the app has read, as they were declared then."""
@@ -42,6 +45,7 @@ class DeclaredSink:
     """A sink whose target cannot take back what it wrote, as declared, and what is to be recorded of it.
 
     `destination` and `empty_hint` are for errors: what it writes, and what to do if there is something in it.
+    `replaces_rows`: it writes newer rows, or deletes, for what it wrote before.
     """
 
     name: str
@@ -50,6 +54,7 @@ class DeclaredSink:
     destination: str
     empty_hint: str
     record: SinkRecord
+    replaces_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class Declared:
     """What a program declares: the fingerprints of its outputs, the topics that each of them reads, and its sinks.
 
     `sinks` are those whose target cannot take back what it wrote. `tables` are those whose target can, with its name.
+    `rebuild` and `from_oldest` are what the user has chosen: to build everything again, and to do without rows that the
+    log no longer has.
     """
 
     app: str
@@ -65,6 +72,7 @@ class Declared:
     sinks: Mapping[str, DeclaredSink] = field(default_factory=dict)
     rebuild: bool = False
     tables: Mapping[str, str] = field(default_factory=dict)
+    from_oldest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,8 @@ class Found:
     """What is there: the last commit, a plan without a commit, the topics, and what targets have, by their names.
 
     `missing` are topics that the program reads and that are not there: the start makes them, as new topics.
-    `forgotten`: the log has kept nothing for the last commit, so deletes that it has not read may be gone.
+    `forgotten`: the log has kept nothing for the last commit, so deletes that it has not read may be gone. `now` is in
+    microseconds since 1970.
     """
 
     last: Commit | None
@@ -90,6 +99,7 @@ class Found:
     targets: Mapping[str, TargetStatus] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     forgotten: bool = False
+    now: int = 0
 
     @property
     def schemas(self) -> Mapping[str, tuple[str, ...]]:
@@ -131,7 +141,9 @@ class Resume:
     `kept` and `backfill` have the versions of outputs. Of those to be built, `rebuilt` ones were there in another form
     and `new` ones were not; `dropped` ones are no longer declared. `continues`: an earlier start began the backfill.
     `known` are the outputs of the last commit that still count, and `written` its sinks that have everything. `origins`
-    is where the app began to read its topics. `refused` says why the program cannot be started.
+    is where the app began to read its topics. `gaps` are the offsets that its outputs are built without; the `unread`
+    and `unbuilt` ones among them are new, and refused unless the user has chosen to do without them. `refused` says why
+    the program cannot be started.
     """
 
     first: bool
@@ -146,7 +158,14 @@ class Resume:
     known: Versions = field(default_factory=dict)
     written: Written = field(default_factory=dict)
     origins: Mapping[str, Offsets] = field(default_factory=dict)
-    refused: DeclarationError | None = None
+    gaps: tuple[Gap, ...] = ()
+    unread: tuple[Gap, ...] = ()
+    unbuilt: tuple[Gap, ...] = ()
+    refused: PenstockError | None = None
+
+    @property
+    def new_gaps(self) -> tuple[Gap, ...]:
+        return self.unread + self.unbuilt
 
     @property
     def versions(self) -> Versions:
@@ -162,7 +181,8 @@ def decide(declared: Declared, found: Found) -> Resume:
        start began is continued if it is about the same outputs and topics.
     3. A sink that cannot take back what it wrote, and has written everything already, is muted while it is built.
     4. A plan without a commit is run, finished, planned again or passed over.
-    5. Whatever would lose or double rows is refused.
+    5. What the log no longer has is a gap, if the user wants to do without it.
+    6. Whatever would lose or double rows is refused.
     """
     origins = _origins(declared, found)
     if found.last is None:
@@ -200,7 +220,8 @@ def decide(declared: Declared, found: Found) -> Resume:
         written=written,
         origins={**origins, **_known_origins(last, found)},
     )
-    return replace(resume, refused=_refusal(declared, found, resume))  # 5
+    resume = _with_gaps(declared, found, resume)  # 5
+    return replace(resume, refused=_refusal(declared, found, resume))  # 6
 
 
 def _decide_first(declared: Declared, found: Found, origins: Mapping[str, Offsets]) -> Resume:
@@ -340,18 +361,74 @@ def _topics_read(last: Commit) -> dict[str, str]:
     return {name: source.topic_id for cut in cuts for name, source in cut.sources.items()}
 
 
+# -- what the log no longer has ---------------------------------------------------------------------------------------
+
+
+def _with_gaps(declared: Declared, found: Found, resume: Resume) -> Resume:
+    """The decision with the gaps of its outputs: those of the last commit, or of the plan that is run, and new ones."""
+    assert found.last is not None
+    plan_counts = found.pending is not None and resume.action in ("run", "finish")
+    accepted = found.pending.gaps if found.pending is not None and plan_counts else found.last.gaps
+    unread = unknown_gaps(_unread_gaps(declared, found, resume, accepted), accepted)
+    unbuilt = () if resume.continues else unknown_gaps(_unbuilt_gaps(declared, found, resume), accepted)
+    return replace(resume, gaps=add_gaps(accepted, unread + unbuilt), unread=unread, unbuilt=unbuilt)
+
+
+def _unread_gaps(declared: Declared, found: Found, resume: Resume, accepted: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    """What the tracks that continue have not read, and the log no longer has.
+
+    Outputs of the program before stand where the live ones are, and may come back. What they read is not known.
+    """
+    last = found.last
+    assert last is not None
+    before = {name: known_version for name, known_version in resume.known.items() if name not in resume.kept}
+
+    def unread(cut: Cut, outputs: Versions, more: Versions) -> tuple[Gap, ...]:
+        def reading(topic: str) -> Versions:
+            return {**more, **{name: outputs[name] for name in outputs if topic in declared.reads.get(name, ())}}
+
+        return find_unread_gaps(skip_gaps(cut, accepted), _starts_for(cut, found), reading, now=found.now)
+
+    gaps = unread(last.live.cut, resume.kept, {} if declared.rebuild else before)
+    if resume.continues and last.backfill is not None:
+        gaps += unread(last.backfill.track.cut, resume.backfill, {})
+    return gaps
+
+
+def _starts_for(cut: Cut, found: Found) -> dict[str, Offsets]:
+    """Where the topics of a cut begin now, as far as they are the same topics."""
+    return {
+        name: topic.starts
+        for name, source in cut.sources.items()
+        if (topic := found.topics.get(name)) is not None and topic.id == source.topic_id
+    }
+
+
+def _unbuilt_gaps(declared: Declared, found: Found, resume: Resume) -> tuple[Gap, ...]:
+    """What outputs that are to be built would need from the log, back to where the app began, and do not find there."""
+    gaps = []
+    read = {topic for name in resume.backfill for topic in declared.reads[name]}
+    for name in sorted(read & found.topics.keys()):
+        topic = found.topics[name]
+        outputs = {output: begun for output, begun in resume.backfill.items() if name in declared.reads[output]}
+        for number, start in sorted(topic.starts.items()):
+            began = resume.origins.get(name, {}).get(number, start)
+            if began < start:
+                gaps.append(Gap(name, topic.id, number, began, start, found.now, outputs))
+    return tuple(gaps)
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def _refusal(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
-    """Why this program cannot go on from what was found; None if it can."""
+def _refusal(declared: Declared, found: Found, resume: Resume) -> PenstockError | None:
+    """Why this program cannot continue from what was found; None if it can."""
     assert found.last is not None
-    refusals: list[DeclarationError | None] = []
+    refusals: list[PenstockError | None] = []
     if not declared.rebuild:
         refusals += [_refuse_forgotten(declared.app, found), _refuse_other_topics(declared.app, found)]
     begins = not resume.continues and not (resume.action == "run" and found.seen and found.seen.track == "backfill")
-    if resume.backfill and not resume.continues:
-        refusals.append(_refuse_lost_rows(declared, found, resume))
+    refusals += [_refuse_gaps(declared, resume), _refuse_muted_gaps(declared, resume)]
     refusals.append(_refuse_dropped_destinations(declared, found, resume))
     if begins:
         built = [sink for name, sink in declared.sinks.items() if name in resume.backfill and name not in resume.muted]
@@ -380,18 +457,24 @@ def _refuse_other_topics(app: str, found: Found) -> DeclarationError | None:
     return None
 
 
-def _refuse_lost_rows(declared: Declared, found: Found, resume: Resume) -> DeclarationError | None:
-    """The log must still have what is to be built from it."""
-    read = {topic for name in resume.backfill for topic in declared.reads[name]}
-    for name in sorted(read & found.topics.keys()):
-        for number, start in found.topics[name].starts.items():
-            began = resume.origins.get(name, {}).get(number, start)
-            if start > began:
-                return DeclarationError(
-                    f"app '{declared.app}': views are to be built again, but topic '{name}' no longer has the rows: "
-                    f"partition {number} begins at offset {start}, and the app had begun at {began}",
-                    hint="run the program as it was, or start the changed one as a new app under another name",
-                )
+def _refuse_gaps(declared: Declared, resume: Resume) -> PenstockError | None:
+    """The log must still have what is to be read, unless the user wants to do without it."""
+    if declared.from_oldest or not resume.new_gaps:
+        return None
+    options = " --rebuild" if declared.rebuild else ""
+    return gaps_error(declared.app, resume.unread, resume.unbuilt, options=options)
+
+
+def _refuse_muted_gaps(declared: Declared, resume: Resume) -> DeclarationError | None:
+    """A sink that is built without writing must come to what it has written, or it would replace the wrong rows."""
+    for name in sorted(resume.muted):
+        sink = declared.sinks[name]
+        if gaps := [gap for gap in resume.unbuilt if sink.replaces_rows and name in gap.outputs]:
+            return DeclarationError(
+                f"{sink.place}: sink '{sink.name}': {sink.destination} has rows that were made from offsets which were "
+                f"removed by retention since, so it cannot be continued: {gaps_text(gaps)}",
+                hint=sink.empty_hint,
+            )
     return None
 
 

@@ -26,19 +26,19 @@ class Forecast:
     rows: int = 0
 
 
-def forecast(plan: flow.Plan, url: str | Path) -> Forecast:
-    """The same for a log that may not exist yet."""
+def forecast(plan: flow.Plan, url: str | Path, *, from_oldest: bool = False) -> Forecast:
+    """What starting a program would do on a log that may not exist yet."""
     if not log_exists(url):
         names = {output.name: "" for output in plan.outputs}
         return Forecast(decide(Declared(plan.app, names, dict.fromkeys(names, frozenset())), Found(None)))
     with closing(open_log(url)) as log:
-        return forecast_on(log, plan)
+        return forecast_on(log, plan, from_oldest=from_oldest)
 
 
-def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Forecast:
+def forecast_on(log: Log, plan: flow.Plan, *, rebuild: bool = False, from_oldest: bool = False) -> Forecast:
     found = find(log, plan)
     plan = with_earlier_schemas(plan, found.schemas)
-    declared = declared_by(log, plan, rebuild=rebuild)
+    declared = declared_by(log, plan, rebuild=rebuild, from_oldest=from_oldest)
     resume = decide(declared, found)
     try:
         check_inputs(log, push_down(plan))

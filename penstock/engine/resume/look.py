@@ -18,9 +18,10 @@ from penstock.flow.code import digest
 from penstock.flow.fingerprint import fingerprint
 from penstock.flow.pushdown import push_down
 from penstock.targets import target_status
+from penstock.units import now_microseconds
 
 
-def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared:
+def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False, from_oldest: bool = False) -> Declared:
     """What a program declares. Sinks are recorded as they were written down, before anything was narrowed."""
     narrow, targets = push_down(plan), find_targets(log, plan)
     return Declared(
@@ -34,6 +35,7 @@ def declared_by(log: Log, plan: flow.Plan, *, rebuild: bool = False) -> Declared
         },
         rebuild,
         {sink.name: sink.target for sink in plan.all_sinks if targets[sink.target].can_take_back},
+        from_oldest,
     )
 
 
@@ -42,7 +44,8 @@ def find(log: Log, plan: flow.Plan) -> Found:
     directory = log.apps_folder / plan.app
     topics = find_topics(log, plan)
     targets = find_targets(log, plan)
-    found = Found(None, topics=topics, targets=targets, missing=_topics_read(plan) - topics.keys())
+    missing = _topics_read(plan) - topics.keys()
+    found = Found(None, topics=topics, targets=targets, missing=missing, now=now_microseconds())
     if not (directory / APP_NAME).exists():
         return found
     if is_old_folder(directory):
@@ -110,4 +113,5 @@ def _declared_sink(log: Log, sink: flow.AnySink, destinations: Mapping[str, Dest
     if sink.target == flow.TOPICS:
         what = f"topic '{sink.destination}'"
         hint = f"name another topic, or have it written again: penstock topic drop {sink.destination}"
-    return DeclaredSink(sink.name, str(sink.location), sink.target, what, hint, record)
+    replaces_rows = sink.node.shape.retracts
+    return DeclaredSink(sink.name, str(sink.location), sink.target, what, hint, record, replaces_rows)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from penstock.contracts import KeepsTables, Log
+from penstock.engine.ledger.gaps import skip_gaps
 from penstock.engine.ledger.ledger import Ledger, open_ledger, stored_state_partitions
 from penstock.engine.ledger.records import Commit, EpochChanges, ReplacedOutputs, TrackRecord
 from penstock.engine.ledger.registration import Registration
@@ -33,6 +34,15 @@ from penstock.flow.schemas import with_earlier_schemas, with_schemas_of
 from penstock.flow.settings import AppSettings
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What the user has chosen for a start: to build everything again, and to do without rows that the log no longer
+    has."""
+
+    rebuild: bool = False
+    from_oldest: bool = False
+
+
 def start(
     declared: flow.Plan,
     log: Log,
@@ -40,7 +50,7 @@ def start(
     spark: SparkSession,
     *,
     now: int,
-    rebuild: bool,
+    options: StartOptions,
     compiled: CompiledPlan | None = None,
 ) -> AppState:
     """Take over from whoever ran this app before. `compiled` is this plan as an earlier instance has built it.
@@ -64,8 +74,9 @@ def start(
     plan = engine.plan
     check_plan(engine)  # 1
     check_columns(log, plan, engine.build().outputs)
-    if (refused := forecast_on(log, declared, rebuild=rebuild).resume.refused) is not None:
-        raise refused
+    forecast = forecast_on(log, declared, rebuild=options.rebuild, from_oldest=options.from_oldest)
+    if forecast.resume.refused is not None:
+        raise forecast.resume.refused
     writer = open_app_writer(log, plan.app)  # 2
     if is_old_folder(directory):
         upgrade_folder(directory, log, writer.token)
@@ -75,7 +86,7 @@ def start(
     inputs |= open_inputs(log, plan)
     targets = take_over_targets(log, writer, plan, engine.build().outputs)
     Savepoints(ledger, Registration(log, plan.app)).finish_restore(writer.token, restored_at=now)  # 3
-    resume = _decide_start(log, declared, ledger, targets, writer.token, rebuild=rebuild)  # 4
+    resume = _decide_start(log, declared, ledger, targets, writer.token, options)  # 4
     declare_tables(plan, engine.build().outputs, targets, find(log, declared), resume)
     whole = Track(engine, plan, inputs, first_cut(inputs, now), {}, {}, {}, {})
     app = AppState(
@@ -93,9 +104,10 @@ def start(
         muted=resume.muted,
         written=resume.written,
         schemas=with_schemas_of(declared, schemas),
+        gaps=resume.gaps,
     )
     last = ledger.last_commit()
-    return app if last is None else _resume_app(app, last, resume, rebuild=rebuild)
+    return app if last is None else _resume_app(app, last, resume, rebuild=options.rebuild)
 
 
 def _home(log: Log, app: str, settings: AppSettings, spark: SparkSession) -> Home:
@@ -105,9 +117,12 @@ def _home(log: Log, app: str, settings: AppSettings, spark: SparkSession) -> Hom
     return Home(log.url, directory, partitions or spark.sparkContext.defaultParallelism)
 
 
-def _decide_start(log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, *, rebuild: bool) -> Resume:
+def _decide_start(
+    log: Log, plan: flow.Plan, ledger: Ledger, targets: Targets, token: int, options: StartOptions
+) -> Resume:
     """The decision, now that nobody else changes anything: what the forecast said, by what is really there."""
-    declared, found = declared_by(log, plan, rebuild=rebuild), find(log, plan)
+    declared = declared_by(log, plan, rebuild=options.rebuild, from_oldest=options.from_oldest)
+    found = find(log, plan)
     resume = decide(declared, found)
     if resume.action == "skip":
         _skip_epoch(ledger, targets, token, found)
@@ -161,7 +176,7 @@ def _live_track(whole: Track, last: Commit, resume: Resume) -> Track:
     accounts = {**last.replaced.accounts, **last.live.accounts}
     return replace(
         track,
-        cut=replace(last.live.cut, epoch=last.epoch, sources=sources),
+        cut=skip_gaps(replace(last.live.cut, epoch=last.epoch, sources=sources), resume.gaps),
         times={group: time for group, time in last.live.times.items() if topics_in(group) <= sources.keys()},
         states={name: runs for name, runs in states.items() if name in wanted},
         views={name: views[name].runs for name in resume.kept if name in views},
@@ -174,7 +189,8 @@ def _backfill_track(whole: Track, last: Commit, resume: Resume) -> Track:
     track = _part(whole, resume.backfill)
     if not resume.continues or last.backfill is None:
         return replace(track, cut=replace(track.cut, epoch=last.epoch))
-    return _from_record(track, last.backfill.track, last.epoch)
+    continued = _from_record(track, last.backfill.track, last.epoch)
+    return replace(continued, cut=skip_gaps(continued.cut, resume.gaps))
 
 
 def _from_record(track: Track, record: TrackRecord, epoch: int) -> Track:

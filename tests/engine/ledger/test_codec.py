@@ -155,7 +155,7 @@ def with_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:
         (with_field("dead", {"numbers": {"None": {}}}), "found the key 'None' where a number belongs"),
         (with_field("dead", {"numbers": {"9" * 5_000: {}}}), "where a number belongs"),
         (with_field("dead", {"numbers": {"01": {}}}), "found the key '01' where a number belongs"),
-        (with_field("more", 1), "EpochPlan: found the fields cut, dead, epoch, more"),
+        (with_field("more", 1), "EpochPlan: found the fields cut, dead, epoch, gaps, more"),
         (lambda content: [content], "found list where dict belongs"),
         (lambda content: None, "found NoneType where dict belongs"),
     ],

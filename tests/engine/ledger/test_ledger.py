@@ -277,7 +277,8 @@ def test_a_truncated_file_is_named_with_what_to_do(ledger: Ledger, kept: int) ->
 
 def test_a_ledger_of_another_format_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engine.ledger.ledger.LEDGER_FORMAT", 1)
-    with pytest.raises(DeclarationError, match="the app has format 3; this version of Penstock reads format 1"):
+    monkeypatch.setattr("penstock.engine.ledger.ledger.READABLE_FORMATS", (1,))
+    with pytest.raises(DeclarationError, match="the app has format 4; this version of Penstock reads format 1"):
         Ledger(ledger.directory)
 
 

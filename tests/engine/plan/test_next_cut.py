@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +12,8 @@ from penstock.engine.plan.cut import Cut, SourceCut
 from penstock.engine.plan.inputs import open_inputs
 from penstock.engine.plan.next_cut import Times, first_cut, next_cut, rows_in, times_after, together
 from penstock.engine.plan.watermark import SourceTime
-from penstock.errors import RangeError
 from penstock.flow.settings import AppSettings
-from penstock.log import Log, TopicSettings
+from penstock.log import Log
 from penstock.units import NO_TIME
 
 MARKS = st.none() | st.integers(0, 100)
@@ -102,17 +100,3 @@ def test_what_was_built_before_is_followed_in_rows_and_in_time(tmp_path: Path) -
         assert (rows_in(second), reached) == (2, {"events"})
         assert second.sources["events"].ends == ahead.sources["events"].ends
         assert second.sources["events"].time == ahead.sources["events"].time
-
-
-def test_rows_that_are_gone_before_they_were_read_are_told(tmp_path: Path) -> None:
-    app = ps.App("shop")
-    app.view("v", app.topic("lines", schema="text string").select(text="text"))
-    with Log(tmp_path) as log:
-        settings = TopicSettings(segment_bytes=1_000, retention_bytes=1_000)
-        topic = log.create_topic("lines", "text string", settings=settings)
-        inputs = open_inputs(log, app.plan)
-        start = first_cut(inputs, 0)
-        for _ in range(10):
-            topic.append({"text": "x" * 900})
-        with pytest.raises(RangeError, match=r"topic 'lines', partition 0: the rows from offset 0 up to \d+ were"):
-            next_cut(log, inputs, start, AppSettings(), now=0)

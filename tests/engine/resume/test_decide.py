@@ -13,6 +13,7 @@ from penstock.engine.ledger.records import (
     BackfillRecord,
     Commit,
     EpochPlan,
+    Gap,
     ReplacedOutputs,
     SinkRecord,
     TrackName,
@@ -225,11 +226,58 @@ def test_what_the_log_no_longer_has_cannot_be_built_again() -> None:
     what = found(committed(a="one"), events=replace(EVENTS, starts={0: 4}))
     for program in (declared(a="two"), declared(a="one", rebuild=True), declared(a="one", b="one")):
         message, hint = refusal(program, what)
-        assert "partition 0 begins at offset 4, and the app had begun at 0" in message
-        assert "under another name" in hint
+        assert "topic 'events', partition 0: offsets 0 to 3 (4 offsets)" in message
+        assert "--from-oldest" in hint
     assert decide(declared(a="one"), what).refused is None
     began_late = replace(committed(a="one"), origins={"events": {0: 4}})
     assert decide(declared(a="two"), replace(what, last=began_late)).refused is None
+
+
+def gap(start: int, end: int, **outputs: str) -> Gap:
+    return Gap("events", "events-1", 0, start, end, 0, outputs)
+
+
+def test_what_is_to_be_built_is_built_from_the_oldest_rows_if_the_user_wants_that() -> None:
+    what = found(committed(a="one"), events=replace(EVENTS, starts={0: 4}))
+    resume = decide(replace(declared(a="one", b="one"), from_oldest=True), what)
+    assert (resume.refused, resume.unread) == (None, ())
+    assert resume.gaps == resume.unbuilt == (gap(0, 4, b="one.3"),)
+    assert decide(replace(declared(a="one"), from_oldest=True), what).gaps == ()
+
+
+def test_rows_that_were_removed_before_they_were_read_are_refused_or_a_gap() -> None:
+    what = found(committed(a="one"), events=replace(EVENTS, starts={0: 7}))
+    message, hint = refusal(declared(a="one"), what)
+    assert "rows that it has not read were removed by retention: topic 'events', partition 0: offsets 5 to 6" in message
+    assert "penstock run FILE --from-oldest" in hint
+    assert decide(replace(declared(a="one"), from_oldest=True), what).gaps == (gap(5, 7, a="one.1"),)
+    both = decide(replace(declared(a="one", b="one"), from_oldest=True), what)
+    assert (both.unread, both.unbuilt) == ((gap(5, 7, a="one.1"),), (gap(0, 7, b="one.3"),))
+
+
+def test_a_gap_that_a_plan_was_made_with_needs_no_second_consent_if_the_plan_is_run() -> None:
+    plan = replace(planned("live", a="one.1"), gaps=(gap(5, 7, a="one.1"),))
+    what = replace(found(committed(a="one"), plan), topics={"events": replace(EVENTS, starts={0: 7})})
+    resume = decide(declared(a="one"), what)
+    assert (resume.action, resume.refused, resume.gaps) == ("run", None, plan.gaps)
+    assert decide(declared(a="two"), what).refused is not None
+
+
+def test_outputs_of_the_program_before_miss_what_the_live_ones_have_not_read() -> None:
+    what = found(committed(a="one", b="one"), events=replace(EVENTS, starts={0: 7}))
+    resume = decide(replace(declared(a="one", b="two"), from_oldest=True), what)
+    assert resume.unread == (gap(5, 7, a="one.1", b="one.1"),)
+
+
+def test_a_sink_that_replaces_rows_is_not_built_without_the_rows_it_was_made_of() -> None:
+    last = committed(a="one", notes="one", written={"notes": RECORD})
+    what = found(last, events=replace(EVENTS, starts={0: 4}), notes=USED)
+    for replaces_rows in (False, True):
+        sink = replace(SINK, replaces_rows=replaces_rows)
+        program = replace(declared(a="one", notes="two", sinks=(sink,)), from_oldest=True)
+        resume = decide(program, what)
+        assert resume.muted == {"notes"}
+        assert (resume.refused is not None) is replaces_rows
 
 
 def test_a_topic_of_a_sink_that_was_dropped_is_refused_unless_everything_is_built_again() -> None:
