@@ -10,7 +10,7 @@ from penstock.cli.groups.list import list_groups
 from penstock.cli.groups.reset import reset
 
 app = typer.Typer(help="See who reads what and how far they have come; move or forget them.", no_args_is_help=True)
-app.command("list")(list_groups)
-app.command("lag")(lag)
-app.command("reset")(reset)
-app.command("drop")(drop)
+app.command("list", epilog="Example: penstock groups list")(list_groups)
+app.command("lag", epilog="Example: penstock groups lag report")(lag)
+app.command("reset", epilog="Example: penstock groups reset report orders --to start --execute")(reset)
+app.command("drop", epilog="Example: penstock groups drop report")(drop)
