@@ -9,7 +9,9 @@ The app is examples/shop.py, run by `app.run`. At the end the views are compared
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -17,6 +19,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -119,12 +122,27 @@ def show(stop: threading.Event) -> None:
 # -- The whole of it ---------------------------------------------------------------------------------------------------
 
 
+def close_on_ctrl_c(closed: threading.Event) -> threading.Event:
+    """Let Ctrl-C close the shop: the epoch that runs is finished. Pressed twice, it ends everything at once."""
+    pressed = threading.Event()
+
+    def close(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            os._exit(130)
+        pressed.set()
+        closed.set()
+
+    signal.signal(signal.SIGINT, close)
+    return pressed
+
+
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     with tempfile.TemporaryDirectory() as temporary:
         app.log = Path(sys.argv[2] if len(sys.argv) > 2 else temporary)
         print(f"A shop takes orders for {seconds:.0f} seconds; its views follow. (examples/shop.py)")
         closed, stop = threading.Event(), threading.Event()
+        pressed = close_on_ctrl_c(closed)
         world = threading.Thread(target=keep_ordering, args=(app.log, seconds, closed))
         viewer = threading.Thread(target=show, args=(stop,))
         world.start()
@@ -132,12 +150,15 @@ def main() -> None:
         try:
             app.run(stop=closed)
             world.join()
-            app.run(once=True)  # what came since
+            app.run(once=True, stop=pressed)  # what came since
         finally:
             closed.set()
             stop.set()
             viewer.join()
-        compare()
+        if pressed.is_set():
+            print("Stopped by Ctrl-C.")
+        else:
+            compare()
 
 
 def compare() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.interrupt import TerminatedError, raise_when_terminated
 from penstock.cli.output import print_stderr
 from penstock.errors import PenstockError
 
@@ -29,8 +31,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(*, debug: bool = False, **options: object) -> None:
         try:
-            function(**options)
-            sys.stdout.flush()
+            with raise_when_terminated():
+                function(**options)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            _end_interrupted("interrupted", signal.SIGINT)
+        except TerminatedError:
+            _end_interrupted("terminated", signal.SIGTERM)
         except (typer.Exit, typer.Abort, typer.TyperException):
             raise
         except BrokenPipeError:
@@ -44,6 +51,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
     return run
+
+
+def _end_interrupted(what: str, number: int) -> None:
+    """One line in place of what the terminal shows for Ctrl-C, and the status that shells give to a signal."""
+    print_stderr(f"\r\x1b[K{what}" if sys.stderr.isatty() else what)
+    raise typer.Exit(128 + number)
 
 
 def report_error(error: Exception, *, debug: bool) -> None:

@@ -37,8 +37,6 @@ def promise(
     It counts for an app once that has read everything that is in the topic now. Rows that come in spite of it are not
     lost: they are late, as any row is that comes after its time. Without --producer it is promised for everybody who
     has written to the log so far, with a name or without one. A promise cannot be taken back.
-
-    Example, after the last file of January: penstock promise trips 2026-02-01
     """
     with open_log(log_path) as log:
         moment = make_promise(log, topic, time, [producer_id(log, producer)] if producer is not None else None)

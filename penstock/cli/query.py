@@ -33,8 +33,6 @@ def query(
     """Query the views of an app with SQL, whether it is running or not.
 
     All views in a query are as of the same epoch.
-
-    Example: penstock query "select country, revenue from totals order by revenue desc limit 5"
     """
     from penstock.derive.views import query as run_query
     from penstock.paths import app_directory, chosen_app

@@ -35,8 +35,6 @@ def status(
 
     With a name: also what holds each topic's watermark back, what each view has missed, the last epochs, a backfill
     under way, savepoints, and what is kept on disk for the app. Works whether an app is running or not.
-
-    Example: penstock status shop
     """
     if watch and as_json:
         raise typer.BadParameter("choose --watch or --json")

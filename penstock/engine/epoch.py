@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,7 +59,14 @@ from penstock.engine.resume.start import StartOptions, start
 from penstock.engine.resume.track import Track
 from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, staged_batches
 from penstock.engine.run.dead import MOST_ROUNDS, bad_row_error, find_dead, find_failing_output, merge_dead
-from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
+from penstock.engine.run.failures import (
+    FAILURES,
+    EpochStoppedError,
+    SparkLostError,
+    is_evaluation,
+    plain_failure,
+    reason,
+)
 from penstock.engine.run.lost import Losses
 from penstock.errors import FencedError, PenstockError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
@@ -78,11 +85,22 @@ def wall_clock() -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Totals:
+    """What all epochs of a run did together."""
+
+    epochs: int = 0
+    rows: int = 0
+    late: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
 
     `building` says that outputs that changed are being built again; the others stand still meanwhile. `targets` is what
-    each target was given, by its name. `gaps` are the offsets that the app does without since this epoch.
+    each target was given, by its name. `totals` are those of the run so far, with this epoch. `gaps` are the offsets
+    that the app does without since this epoch.
     """
 
     epoch: int
@@ -94,6 +112,7 @@ class Progress:
     building: bool
     seconds: float
     targets: Mapping[str, Published]
+    totals: Totals = Totals()
     gaps: tuple[Gap, ...] = ()
 
 
@@ -103,7 +122,8 @@ class Instance:
     `rebuild` builds all views again from the log. With `from_oldest` it does without rows that the log no longer has,
     and records the gap. `compiled` is this plan as an earlier instance has built it.
     `reached` is called with the name of each step when it is done ('plan', 'run', 'publish', 'commit'): tests crash
-    there.
+    there. `stopping` says whether we were told to stop, and perhaps Spark's processes too: from then on no row is
+    blamed for a failure.
     """
 
     def __init__(
@@ -117,17 +137,20 @@ class Instance:
         rebuild: bool = False,
         from_oldest: bool = False,
         reached: Callable[[str], None] = lambda step: None,
+        stopping: Callable[[], bool] = lambda: False,
         compiled: CompiledPlan | None = None,
     ) -> None:
         self._log = log
         self._settings = settings
         self._clock = clock
         self._reached = reached
+        self._stopping = stopping
         self._from_oldest = from_oldest
         options = StartOptions(rebuild, from_oldest)
         self._app: AppState = start(plan, log, settings, spark, now=clock(), options=options, compiled=compiled)
         self._garbage = Garbage(self._app.ledger, retention=settings.change_retention)
         self._losses = Losses()
+        self.totals = Totals()
         # What has run and could not be published or committed yet: it is not run again for that.
         self._unpublished: tuple[EpochPlan, EpochInput, EpochResult] | None = None
         self._old_tables_dropped = False
@@ -376,11 +399,12 @@ class Instance:
                 ran = track.engine.run(work)
             except FAILURES as error:
                 self._clear(work)
-                failure = plain_failure(error, where)
-                # What sinks hold of this epoch was made with its plan as it is.
-                if not is_evaluation(failure) or self._app.published >= work.epoch:
-                    raise failure from error
-                plan = replace(plan, token=self.token, dead=self._find_dead(track, work, failure, error))
+                with self._blaming_nothing_if_stopped(where):
+                    failure = plain_failure(error, where)
+                    # What sinks hold of this epoch was made with its plan as it is.
+                    if not is_evaluation(failure) or self._app.published >= work.epoch:
+                        raise failure from error
+                    plan = replace(plan, token=self.token, dead=self._find_dead(track, work, failure, error))
                 self._app.ledger.write_plan(plan)
             else:
                 self._stop_at_bad_row(track, work, ran)
@@ -395,6 +419,22 @@ class Instance:
             self._clear(work)
             dead = {(row["topic"], row["partition"], row["offset"]): row["error"] for row in rows}
             raise bad_row_error(track.plan.app, merge_dead({}, dead))
+
+    @contextmanager
+    def _blaming_nothing_if_stopped(self, where: str) -> Iterator[None]:
+        """Discard what the block finds out about a failure if we were told to stop, before it or meanwhile.
+
+        Whoever ends a program may signal all of its processes. What fails then proves nothing about rows or functions.
+        """
+        self._refuse_if_stopped(where)
+        try:
+            yield
+        finally:
+            self._refuse_if_stopped(where)
+
+    def _refuse_if_stopped(self, where: str) -> None:
+        if self._stopping():
+            raise EpochStoppedError(f"{where}: it was stopped", hint="the next start runs the epoch again")
 
     def _epoch_input(self, track: Track, plan: EpochPlan) -> EpochInput:
         return EpochInput(
@@ -483,7 +523,9 @@ class Instance:
         try:
             return track.engine.find_late_rows(work, state)
         except FAILURES as error:
-            raise plain_failure(error, f"app '{track.plan.app}', late rows of epoch {work.epoch}") from error
+            where = f"app '{track.plan.app}', late rows of epoch {work.epoch}"
+            with self._blaming_nothing_if_stopped(where):
+                raise plain_failure(error, where) from error
 
     # -- 4 commit -----------------------------------------------------------------------------------------------------
 
@@ -517,16 +559,22 @@ class Instance:
     ) -> Progress:
         ends = {name: input_.topic.ends() for name, input_ in track.inputs.items()}
         lag = sum(ends[name][number] - end for name in ends for number, end in work.cut.sources[name].ends.items())
+        rows = rows_in(work.cut)
+        late = sum(counts.get("late", 0) for counts in ran.state_counts.values())
+        dead = sum(counts["dead"] for counts in ran.source_counts.values())
+        before = self.totals
+        self.totals = Totals(before.epochs + 1, before.rows + rows, before.late + late, before.dead + dead)
         return Progress(
             work.epoch,
-            rows_in(work.cut),
+            rows,
             lag,
             min((moment for moment in work.after.values() if moment != NO_TIME), default=None),
-            sum(counts.get("late", 0) for counts in ran.state_counts.values()),
-            sum(counts["dead"] for counts in ran.source_counts.values()),
+            late,
+            dead,
             self._app.backfill is not None,
             seconds,
             published,
+            self.totals,
         )
 
     # -- ending -------------------------------------------------------------------------------------------------------

@@ -11,14 +11,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.contracts import Log, Wakes, Watch
-from penstock.engine.epoch import Instance, Progress
-from penstock.engine.ledger.instances import running_instances
+from penstock.engine.epoch import Instance, Progress, Totals
+from penstock.engine.ledger.instances import RunningInstance, running_instances
 from penstock.engine.run.failures import SparkLostError
-from penstock.engine.spark import SparkSession, end_spark, has_ended, how_it_ended, start_spark
+from penstock.engine.spark import (
+    SparkSession,
+    StartStoppedError,
+    end_spark,
+    has_ended,
+    how_it_ended,
+    start_spark,
+)
 from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.logs import open_log
+from penstock.storage.files import NO_PERMISSION, NO_SPACE
 
 # In the app's folder: what Spark itself has to say.
 SPARK_OUTPUT = "spark.log"
@@ -68,17 +76,34 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """An app that is ready to run epochs: the topics that it reads, and the running instances that it has replaced."""
+
+    app: str
+    topics: tuple[str, ...]
+    replaced: tuple[RunningInstance, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears what happens: each epoch that is done, what holds us up, that Spark was ended with us or without us."""
+    """Who hears what happens.
+
+    `progress`: an epoch is done. `waiting`: something is not available, said once; `available`: it is again, after so
+    many seconds. `cut_short`: we were told to stop, and the epoch did not finish. `restarting`: Spark has ended and is
+    started again. `started`: the app has been opened; `idle`: everything was read, said once in a run.
+    """
 
     progress: Callable[[Progress], None]
     waiting: Callable[[UnavailableError], None]
     cut_short: Callable[[], None] = lambda: None
     restarting: Callable[[str], None] = lambda what: None
+    available: Callable[[float], None] = lambda seconds: None
+    started: Callable[[Started], None] = lambda started: None
+    idle: Callable[[Started], None] = lambda started: None
 
 
 def run(program: Program, options: RunOptions, *, stop: threading.Event, listener: Listener) -> None:
-    """Run epochs until `stop` is set; the one that is running is finished.
+    """Run epochs until `stop` is set; the one that is running is finished. A Spark that is still starting is ended.
 
     If Spark itself ends, it is started again, and the app is opened as after a crash: its plan is on disk.
     """
@@ -90,6 +115,8 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
         while True:
             try:
                 runner.run_with_a_spark()
+            except StartStoppedError:
+                return
             except _SparkEndedError as ended:
                 if options.spark is not None and not stop.is_set():
                     raise UnavailableError(
@@ -159,6 +186,9 @@ class _Runner:
         self._stop = stop
         self._listener = listener
         self._rebuild = options.rebuild
+        self._totals = Totals()
+        self._was_idle = False
+        self._was_open = False
 
     def run_with_a_spark(self) -> None:
         with self._spark() as spark:
@@ -167,7 +197,7 @@ class _Runner:
             except Exception as error:
                 # Who ends a whole group of processes ends Spark too. The epoch is planned, and the next start runs it.
                 if self._stop.is_set():
-                    if not has_ended(spark):
+                    if not isinstance(error, UnavailableError) and not has_ended(spark):
                         raise
                     self._listener.cut_short()
                 elif (how := how_it_ended(spark)) is not None:
@@ -186,7 +216,7 @@ class _Runner:
             yield self._options.spark
             return
         app, master = self._program.plan.app, self._options.master
-        spark = start_spark(app, master, output=self._log.apps_folder / app / SPARK_OUTPUT)
+        spark = start_spark(app, master, output=self._log.apps_folder / app / SPARK_OUTPUT, stop=self._stop)
         try:
             yield spark
         except _SparkEndedError:
@@ -198,37 +228,54 @@ class _Runner:
                     spark.stop()
 
     def _run(self, spark: SparkSession) -> None:
-        instance = retry_while_unavailable(lambda: self._open_instance(spark), self._stop, self._listener.waiting)
+        running = tuple(running_instances(self._log.apps_folder / self._program.plan.app))
+        instance = self._retry(lambda: self._open_instance(spark))
         if instance is None:
             return
         with instance:
-            self._run_epochs(instance, spark)
+            self._was_open = True
+            started = Started(self._program.plan.app, tuple(instance.topics()), running)
+            self._listener.started(started)
+            self._run_epochs(instance, spark, started)
+
+    def _retry(self, attempt: Callable[[], Result]) -> Result | None:
+        return retry_while_unavailable(attempt, self._stop, self._listener.waiting, self._listener.available)
 
     def _open_instance(self, spark: SparkSession) -> Instance:
         program = self._program
-        instance = Instance(
-            program.plan,
-            self._log,
-            program.settings,
-            spark,
-            rebuild=self._rebuild,
-            from_oldest=self._options.from_oldest,
-        )
-        self._rebuild = False  # it has begun, and goes on also with another Spark
+        try:
+            instance = Instance(
+                program.plan,
+                self._log,
+                program.settings,
+                spark,
+                rebuild=self._rebuild,
+                from_oldest=self._options.from_oldest,
+                stopping=self._stop.is_set,
+            )
+        except UnavailableError as error:
+            # Nobody relies on an app that has never run, so it is said at once what whoever starts it has to mend.
+            if not self._was_open and _is_for_the_user_to_mend(error):
+                raise PenstockError(error.message, hint=error.hint) from error
+            raise
+        instance.totals = self._totals
+        self._rebuild = False  # it has begun, and continues also with another Spark
         return instance
 
-    def _run_epochs(self, instance: Instance, spark: SparkSession) -> None:
-        stop, listener = self._stop, self._listener
+    def _run_epochs(self, instance: Instance, spark: SparkSession, started: Started) -> None:
+        stop = self._stop
         present = instance.present()
         watch = _AppendedRows(self._log, instance.topics())
         try:
             while not stop.is_set():
-                done = retry_while_unavailable(lambda: self._step(instance, spark), stop, listener.waiting)
+                done = self._retry(lambda: self._step(instance, spark))
                 if done is not None:
-                    listener.progress(done)
+                    self._totals = done.totals
+                    self._listener.progress(done)
                 if self._options.once and (done is None or not done.rows) and instance.has_read(present):
                     break
-                if done is None:
+                if done is None and not stop.is_set():
+                    self._say_idle(started)
                     watch.wait(LOOK_SECONDS, stop)
         finally:
             watch.close()
@@ -236,11 +283,15 @@ class _Runner:
             self._finish(instance, spark)
 
     def _finish(self, instance: Instance, spark: SparkSession) -> None:
-        done = retry_while_unavailable(
-            lambda: self._step(instance, spark, Instance.finish), self._stop, self._listener.waiting
-        )
+        done = self._retry(lambda: self._step(instance, spark, Instance.finish))
         if done is not None:
+            self._totals = done.totals
             self._listener.progress(done)
+
+    def _say_idle(self, started: Started) -> None:
+        if not self._was_idle:
+            self._was_idle = True
+            self._listener.idle(started)
 
     def _step(
         self, instance: Instance, spark: SparkSession, step: Callable[[Instance], Progress | None] = Instance.step
@@ -256,22 +307,39 @@ class _Runner:
 
 
 def retry_while_unavailable(
-    attempt: Callable[[], Result], stop: threading.Event, waiting: Callable[[UnavailableError], None]
+    attempt: Callable[[], Result],
+    stop: threading.Event,
+    waiting: Callable[[UnavailableError], None],
+    available: Callable[[float], None] = lambda seconds: None,
 ) -> Result | None:
     """Try again while something is not available; None if we are told to stop meanwhile.
 
-    For an epoch that is no harm: its plan stands, so it is the same epoch.
+    For an epoch that does no harm: its plan is stored, so it is the same epoch. `waiting` hears of each reason once,
+    and `available` for how many seconds we have waited.
     """
-    began = time.monotonic()
+    began: float | None = None
+    reason = ""
     while not stop.is_set():
         try:
-            return attempt()
+            result = attempt()
         except UnavailableError as error:
-            if time.monotonic() - began > MOST_SECONDS:
+            began = began or time.monotonic()
+            if stop.is_set() or time.monotonic() - began > MOST_SECONDS:
                 raise
-            waiting(error)
+            if error.message != reason:
+                reason = error.message
+                waiting(error)
             stop.wait(_pause(error))
+        else:
+            if began is not None:
+                available(time.monotonic() - began)
+            return result
     return None
+
+
+def _is_for_the_user_to_mend(error: UnavailableError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (*NO_SPACE, *NO_PERMISSION)
 
 
 def _pause(error: UnavailableError) -> float:

@@ -20,12 +20,25 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession, SQLContext
 from pyspark.sql.udf import UserDefinedFunction
 
+from penstock.engine.java import find_java
+from penstock.engine.master import local_address
 from penstock.engine.run.failures import FAILURES, reason
-from penstock.errors import DeclarationError, UnavailableError
+from penstock.engine.spark_process import (
+    END_SECONDS,
+    StartStoppedError,
+    end_java,
+    kill_group,
+    killed_if_stopped,
+    launch_java,
+)
+from penstock.engine.start_failure import start_error
+from penstock.errors import DeclarationError, PenstockError, UnavailableError
 
 __all__ = [
     "SparkSession",
+    "StartStoppedError",
     "check_session",
+    "end_java",
     "end_spark",
     "evaluate_in_place",
     "has_ended",
@@ -36,45 +49,39 @@ __all__ = [
 ]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
-# How long the process may take to end after it was told to stop.
-END_SECONDS = 5.0
-# The files to which this process has redirected the output of a Spark.
-_redirected_files: set[str] = set()
 # With TCP sockets every Python task waits 40 ms for a delayed acknowledgement; with Unix sockets none does.
 _CONTEXT_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "4g",
 }
+DRIVER_MEMORY = "4g"
+# Of what Spark has printed, so much is looked at for the reason why it did not start.
+_LAST_CHARACTERS = 100_000
 
 
-def start_spark(name: str, master: str | None = None, *, output: Path | None = None) -> SparkSession:
-    """Start Spark on this machine's cores, or on the cluster that `master` names.
+def start_spark(
+    name: str, master: str | None = None, *, output: Path | None = None, stop: threading.Event | None = None
+) -> SparkSession:
+    """Start Spark on this machine's cores, or on the cluster that `master` names; a Spark that runs already is used.
 
-    If `output` is given, what Spark's processes print goes to this file: most of it helps nobody.
+    If `output` is given, what Spark's processes print goes to this file: most of it helps nobody. StartStoppedError if
+    `stop` is set before Spark has started.
     """
+    stop = stop or threading.Event()
+    address = local_address(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Without it Spark looks up the name of this machine, and does not start if that name has no address.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if address is not None:
+        # Without it Spark looks up the name of this machine, and does not start if that name has no address.
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
     # Our own errors say what fails. Spark would say it again, with the stack traces of two languages.
     for logger in ("SQLQueryContextLogger", "py4j"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_of_py4j)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
-    for key, value in {**_CONTEXT_SETTINGS, "spark.log.level": "OFF" if output is None else "ERROR"}.items():
+    for key, value in {**_context_settings(), "spark.log.level": "OFF" if output is None else "ERROR"}.items():
         builder = builder.config(key, value)
-    try:
-        with _redirect_stderr(output), _keep_interrupt_handler():
-            spark = builder.getOrCreate()
-    except FAILURES as error:
-        on_master = "" if master is None else f" on '{master}'"
-        raise UnavailableError(
-            f"Spark did not start{on_master}: {reason(error)}",
-            hint="it needs Java 17 or newer"
-            + ("" if master is None else ", and a cluster that answers")
-            + ("" if output is None else f"; what it says itself is in {output}"),
-        ) from error
+    spark = _start_session(builder, master, output, stop)
     # It would print a traceback when the process it listens to has ended.
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, address: None
@@ -101,6 +108,48 @@ def let_workers_import_from(folder: Path) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder.resolve()), *paths])
 
 
+def _start_session(
+    builder: SparkSession.Builder, master: str | None, output: Path | None, stop: threading.Event
+) -> SparkSession:
+    """Start Spark's process, unless this one has one, and a session in it. A start that fails leaves no process."""
+    launched = None
+    try:
+        if SparkContext._gateway is None:
+            launched = launch_java(builder._options.items(), output, stop)
+            SparkContext._gateway, SparkContext._jvm = launched, launched.jvm
+        with killed_if_stopped(launched.proc if launched else None, stop), _keep_interrupt_handler():
+            return builder.getOrCreate()
+    except Exception as error:
+        # While its process runs, an error of Java can say what it is about.
+        failure = _start_error(error, master, output) if isinstance(error, FAILURES) and not stop.is_set() else None
+        if launched is not None:
+            kill_group(launched.proc)
+            _forget_spark()
+        if stop.is_set():
+            raise StartStoppedError from None
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _start_error(error: BaseException, master: str | None, output: Path | None) -> PenstockError:
+    """Why Spark did not start. Java is looked at only now: asking it for its version takes time."""
+    where = "Spark did not start" if master is None else f"Spark did not start on '{master}'"
+    try:
+        find_java()
+    except UnavailableError as no_java:
+        return UnavailableError(f"{where}: {no_java.message}", hint=no_java.hint)
+    printed = ""
+    if output is not None:
+        with suppress(OSError):
+            printed = output.read_text(errors="replace")[-_LAST_CHARACTERS:]
+    return start_error(where, reason(error), printed, None if output is None else str(output))
+
+
+def _context_settings() -> dict[str, str]:
+    return {**_CONTEXT_SETTINGS, "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY)}
+
+
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
     """A filter for the root logger, to which Py4J logs that Spark has ended, bypassing its own logger."""
     return Path(record.pathname).parent.name != "py4j"
@@ -117,28 +166,6 @@ def _keep_interrupt_handler() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def _redirect_stderr(path: Path | None) -> Iterator[None]:
-    """Let processes that are started in this block print to a file."""
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    saved_stderr = os.dup(2)
-    # The output of an earlier Spark of this process stays: it may say why that one ended.
-    truncate = 0 if str(path) in _redirected_files else os.O_TRUNC
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | truncate, 0o644)
-    _redirected_files.add(str(path))
-    try:
-        os.dup2(file, 2)
-        yield
-    finally:
-        os.dup2(saved_stderr, 2)
-        os.close(saved_stderr)
-        os.close(file)
 
 
 def has_ended(spark: SparkSession) -> bool:
@@ -195,17 +222,23 @@ def end_spark(spark: SparkSession) -> None:
     with suppress(Exception), warnings.catch_warnings():  # 1
         warnings.simplefilter("ignore")
         context.stop()
-    for stop in (lambda: gateway.shutdown(), lambda: process.kill(), lambda: process.wait(END_SECONDS)):  # type: ignore[union-attr]
+    with suppress(Exception):
+        gateway.shutdown()  # type: ignore[union-attr]
+    if process is not None:
         with suppress(Exception):
-            stop()
-    server = getattr(context, "_accumulatorServer", None)  # 2
+            kill_group(process)
+    server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         with suppress(Exception):
             server.shutdown()
+    _forget_spark()  # 2, 3
+
+
+def _forget_spark() -> None:
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SQLContext._instantiatedContext = None
-    for function in gc.get_objects():  # 3
+    for function in gc.get_objects():
         if isinstance(function, UserDefinedFunction):
             function._judf_placeholder = None
 

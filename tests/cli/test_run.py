@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -41,6 +42,12 @@ def append(folder: Path, count: int) -> None:
         log.topic("orders").append(rows)
 
 
+def epochs(shown: Result) -> list[dict[str, Any]]:
+    documents = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [documents[0]["event"], documents[-1]["event"]] == ["started", "stopped"]
+    return [document for document in documents if document["event"] == "epoch"]
+
+
 def test_once_runs_to_the_present_and_ends(run: Callable[..., Result], shop: Path, folder: Path) -> None:
     first = run("run", str(shop), "--once", "--log", str(folder))
     assert first.exit_code == 0, first.stderr
@@ -56,7 +63,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
     run("run", str(shop), "--once", "--log", str(folder))
     append(folder, 12)
     shown = run("run", str(shop), "--once", "--json", "--log", str(folder))
-    documents = [json.loads(line) for line in shown.stdout.splitlines()]
+    documents = epochs(shown)
     assert [(document["epoch"], document["rows"], document["lag"], document["building"]) for document in documents] == [
         (1, 10, 2, False),
         (2, 2, 0, False),
@@ -64,7 +71,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
     assert documents[1]["watermark"].startswith("2024-05-01")
     assert documents[1]["targets"]["side topics"]["rows"] == 0
     rebuilt = run("run", str(shop), "--once", "--json", "--rebuild", "--log", str(folder))
-    documents = [json.loads(line) for line in rebuilt.stdout.splitlines()]
+    documents = epochs(rebuilt)
     assert [(document["epoch"], document["rows"], document["building"]) for document in documents] == [
         (3, 10, True),
         (4, 2, False),
@@ -119,7 +126,7 @@ def test_it_waits_while_the_disk_is_full(
     monkeypatch.setattr("penstock.engine.loop.TRY_AGAIN_SECONDS", 0.0)
     shown = run("run", str(shop), "--once", "--log", str(folder))
     assert shown.exit_code == 0
-    assert shown.stderr.count("waiting: disk full") == 2
+    assert shown.stderr.count("disk full (make space)\ncontinues after 1 s\n") == 1
     assert counts(folder) == 5
     failures += ["disk full"]
     monkeypatch.setattr("penstock.engine.loop.MOST_SECONDS", -1.0)

@@ -30,10 +30,29 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "TRY_AGAIN_SECONDS", 0.0)
 
 
-def test_what_is_not_available_is_tried_again_and_told() -> None:
+def test_what_is_not_available_is_tried_again_and_told_once() -> None:
     heard: list[UnavailableError] = []
-    assert retry_while_unavailable(Sometimes(3), threading.Event(), heard.append) == "done"
-    assert [error.message for error in heard] == ["the disk is full"] * 3
+    waited: list[float] = []
+    assert retry_while_unavailable(Sometimes(3), threading.Event(), heard.append, waited.append) == "done"
+    assert [error.message for error in heard] == ["the disk is full"]
+    assert len(waited) == 1
+
+
+def test_who_need_not_wait_hears_nothing_of_it() -> None:
+    heard: list[object] = []
+    assert retry_while_unavailable(Sometimes(0), threading.Event(), heard.append, heard.append) == "done"
+    assert heard == []
+
+
+def test_what_fails_after_we_were_told_to_stop_is_not_waited_for() -> None:
+    stop = threading.Event()
+
+    def fail() -> None:
+        stop.set()
+        raise UnavailableError("Spark is gone")
+
+    with pytest.raises(UnavailableError, match="Spark is gone"):
+        retry_while_unavailable(fail, stop, lambda error: pytest.fail("nobody waits"))
 
 
 def test_after_too_long_the_error_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.engine.spark import start_spark
@@ -23,6 +24,7 @@ def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=SimpleNamespace()))
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", get_or_create)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace())  # as if its process ran already
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(logging.getLogger(), "filters", [])
     for name in ("SQLQueryContextLogger", "py4j"):
@@ -35,7 +37,7 @@ def test_the_application_has_the_name_of_the_app(options: dict[str, Any]) -> Non
     assert options["spark.app.name"] == "penstock shop"
 
 
-@pytest.mark.parametrize(("master", "expected"), [(None, "local[*]"), ("spark://there:7077", "spark://there:7077")])
+@pytest.mark.parametrize(("master", "expected"), [(None, "local[*]"), ("local[3]", "local[3]"), ("yarn", "yarn")])
 def test_it_runs_on_this_machine_unless_a_cluster_is_named(
     options: dict[str, Any], master: str | None, expected: str
 ) -> None:

@@ -122,7 +122,9 @@ class RunningApp:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._heard:
-                self.epochs.append(json.loads(line))
+                document = json.loads(line)
+                if document["event"] == "epoch":
+                    self.epochs.append(document)
                 self._heard.notify_all()
         with self._heard:
             self._heard.notify_all()
@@ -140,6 +142,21 @@ def until(condition: Callable[[], bool], app: RunningApp) -> None:
         assert app.process.poll() is None, app.stderr
         assert time.monotonic() < deadline, f"not in {START_PATIENCE} seconds: {app.stderr}"
         threading.Event().wait(0.02)
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
+
+
+def java_of(app: RunningApp) -> int:
+    """Spark's own process, once it is Java."""
+    (java,) = (one for one in children(app.process.pid) if "java" in os.readlink(f"/proc/{one}/exe"))
+    return java
 
 
 def run_once(

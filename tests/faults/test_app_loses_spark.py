@@ -15,7 +15,7 @@ import pytest
 from penstock.engine.ledger.ledger import Ledger
 from penstock.log import Log, TopicSettings
 from tests.faults.app_oracle import shown
-from tests.faults.app_processes import SCHEMA, RunningApp, some_rows, until
+from tests.faults.app_processes import SCHEMA, RunningApp, children, java_of, some_rows, until
 from tests.faults.test_app_on_a_cluster import spark_home
 
 # A function that is made once, and used with every Spark that runs the app.
@@ -88,21 +88,6 @@ def dead(root: Path) -> list[int]:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def children(parent: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(path.parent.name))
-    return found
-
-
-def java_of(app: RunningApp) -> int:
-    """Spark's own process, once it is Java."""
-    (java,) = (one for one in children(app.process.pid) if "java" in os.readlink(f"/proc/{one}/exe"))
-    return java
-
-
 def workers_of(app: RunningApp) -> list[int]:
     """Spark's Python workers: children of the process that it starts for them."""
     return [worker for daemon in children(java_of(app)) for worker in children(daemon)]
@@ -144,7 +129,7 @@ def test_killed_workers_make_no_row_dead_and_a_killed_spark_is_started_again(
     assert dead(root) == [77, 277]
     assert "Traceback" not in app.stderr
     app.signal(signal.SIGTERM)
-    assert app.ended() == 0, app.stderr
+    assert app.ended() == -signal.SIGTERM, app.stderr
     assert "started again" not in app.stderr.partition("it is started again in 1 s")[2]
     assert Ledger(root / "apps" / "shop").pending_plan() is None
 
@@ -163,7 +148,7 @@ def test_a_killed_driver_of_a_cluster_is_started_again(
     until(lambda: total(root) == 100, app)
     assert "was killed by signal 9 (Killed); it is started again in 1 s" in app.stderr
     app.signal(signal.SIGTERM)
-    assert app.ended() == 0, app.stderr
+    assert app.ended() == -signal.SIGTERM, app.stderr
     assert "Traceback" not in app.stderr
 
 

@@ -12,7 +12,7 @@ from penstock.cli.groups.reset import reset
 app = typer.Typer(
     help="Consumer groups: see what they read and how far they are behind; move or drop them.", no_args_is_help=True
 )
-app.command("list")(list_groups)
-app.command("lag")(lag)
-app.command("reset")(reset)
-app.command("drop")(drop)
+app.command("list", epilog="Example: penstock groups list")(list_groups)
+app.command("lag", epilog="Example: penstock groups lag report")(lag)
+app.command("reset", epilog='Example: penstock groups reset report orders --to "1 hour ago" --execute')(reset)
+app.command("drop", epilog="Example: penstock groups drop report")(drop)

@@ -12,10 +12,7 @@ from penstock.cli.output import print_json, print_line
 
 @command
 def drop(group: GroupName, yes: Yes = False, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Drop a group and its committed offsets. It must have no living members.
-
-    Example: penstock groups drop report
-    """
+    """Drop a group and its committed offsets. It must have no living members."""
     with open_log(log_path) as log:
         dropped = find_group(log, group)
         topics = dropped.topics()

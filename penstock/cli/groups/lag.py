@@ -12,10 +12,7 @@ from penstock.cli.output import print_json, print_table
 
 @command
 def lag(group: GroupName, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """Show how far a group is behind: from its committed offset to the end, in every partition.
-
-    Example: penstock groups lag report
-    """
+    """Show how far a group is behind: from its committed offset to the end, in every partition."""
     with open_log(log_path) as log:
         lags = find_group(log, group).lag()
     if as_json:

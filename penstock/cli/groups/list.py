@@ -12,8 +12,6 @@ def list_groups(log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> Non
     """List the groups: what they read, how many members they have, and how many offsets they are behind.
 
     Apps are not groups: `penstock status` lists them.
-
-    Example: penstock groups list
     """
     with open_log(log_path) as log:
         groups = [log.group(name) for name in log.groups()]

@@ -23,9 +23,9 @@ def reset(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Move the committed offsets of a group, which must have no living members. Only shows the plan without --execute.
+    """Move the committed offsets of a group, which must have no living members.
 
-    Example: penstock groups reset report orders --to "1 hour ago" --execute
+    Only shows the plan without --execute.
     """
     from penstock.cli.positions import positions_in
     from penstock.suggest import closest

@@ -9,5 +9,5 @@ from penstock.cli.holds.release import release
 
 app = typer.Typer(invoke_without_command=True)
 app.callback()(list_holds)
-app.command("list")(list_holds)
-app.command("release")(release)
+app.command("list", epilog="Example: penstock holds list")(list_holds)
+app.command("release", epilog="Example: penstock holds release app:shop")(release)

@@ -44,8 +44,6 @@ def list_holds(
 ) -> None:
     """Show what is kept on disk, and for whom: rows that must stay as they are, and delete markers that an app, a
     savepoint or a group has not read yet.
-
-    Example: penstock holds --warn-above "1 GB"
     """
     if context.invoked_subcommand is not None:
         return

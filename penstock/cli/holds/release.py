@@ -26,8 +26,6 @@ def release(
     """Release a hold, whoever placed it. Its owner may then find the rows changed or gone.
 
     `app:NAME` forgets an app: it is stopped if it is running, and can only be started again with --rebuild.
-
-    Example: penstock holds release app:shop
     """
     kind, owner = name.split(":", 1) if ":" in name else ("hold", name)
     with open_log(log_path) as log:

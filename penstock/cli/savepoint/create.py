@@ -15,8 +15,6 @@ def create(name: SavepointName, app: AppName = None, log_path: LogPath = DEFAULT
     """Save an app as it is: its state, its position in the log and its views, all of one epoch.
 
     The app may be running. Nothing is copied: the files that the savepoint needs are kept from now on.
-
-    Example: penstock savepoint create before-upgrade --app shop
     """
     with open_log(log_path) as log:
         ledger = find_ledger(log_path, app)

@@ -19,10 +19,7 @@ def drop(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a savepoint, and remove the files that only it needed.
-
-    Example: penstock savepoint drop before-upgrade --app shop
-    """
+    """Drop a savepoint, and remove the files that only it needed."""
     from penstock.engine.ledger.garbage import Garbage
 
     with open_log(log_path) as log:

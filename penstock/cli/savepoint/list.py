@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @command
 def list_savepoints(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson = False) -> None:
-    """List the savepoints of an app, the oldest first. Sizes include files that savepoints share.
-
-    Example: penstock savepoint list --app shop
-    """
+    """List the savepoints of an app, the oldest first. Sizes include files that savepoints share."""
     with open_log(log_path) as log:
         ledger = find_ledger(log_path, app)
         savepoints = savepoints_of(ledger, log)

@@ -22,8 +22,6 @@ def restore(
     """Go back to a savepoint: the next start continues from there and reads again what has come since.
 
     An instance that is still running is stopped. Rows that the app has written to topics stay there.
-
-    Example: penstock savepoint restore before-upgrade --app shop
     """
     from penstock.engine.ledger.ledger import instance_name
 

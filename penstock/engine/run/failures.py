@@ -86,6 +86,10 @@ class SparkLostError(UnavailableError):
         self.attempt = attempt
 
 
+class EpochStoppedError(UnavailableError):
+    """Start the app again: it was told to stop, and its epoch failed meanwhile, perhaps for no other reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One of a chain of Java exceptions. `state` is its SQLSTATE."""

@@ -15,7 +15,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger
-from penstock.engine.run.failures import SparkLostError
+from penstock.engine.ledger.records import EpochPlan
+from penstock.engine.run.failures import EpochStoppedError, SparkLostError
 from penstock.errors import PenstockError, RowError
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, Rig
@@ -132,6 +133,27 @@ def test_a_dead_row_tells_where_it_was_why_and_all_that_it_held(spark: SparkSess
         assert row["error"].endswith("where('cast(note as int) < 100') fails on it")
         assert "test_dead.py:" in row["error"]
         assert json.loads(row["row"]) == {"id": 1, "kind": "a", "amount": 1, "note": "x", "at": str(at(1))}
+
+
+@pytest.mark.parametrize("asked_before", [0, 1])
+def test_no_row_is_blamed_once_we_were_told_to_stop_before_the_search_or_during_it(
+    spark: SparkSession, asked_before: int
+) -> None:
+    answers = iter([False] * asked_before)
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted("1", "x"))
+        with (
+            another_instance(rig, spark, stopping=lambda: next(answers, True)) as instance,
+            pytest.raises(EpochStoppedError, match="epoch 1: it was stopped"),
+        ):
+            instance.step()
+        pending = Ledger(rig.log.apps_folder / "shop").pending_plan()
+        assert isinstance(pending, EpochPlan)
+        assert pending.dead == {}
+        assert rig.rows("shop.dead") == []
+        with another_instance(rig, spark) as instance:  # the next start tries again, and finds the row
+            run_out(instance.step)
+        assert dead_ids(rig) == [1]
 
 
 def test_several_steps_may_fail_on_different_rows_of_one_epoch(spark: SparkSession) -> None:
