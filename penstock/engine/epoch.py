@@ -60,7 +60,7 @@ from penstock.engine.run.compiled import CompiledPlan, EpochInput, EpochResult, 
 from penstock.engine.run.dead import MOST_ROUNDS, find_dead, find_failing_output
 from penstock.engine.run.failures import FAILURES, SparkLostError, is_evaluation, plain_failure, reason
 from penstock.engine.run.lost import Losses
-from penstock.errors import FencedError, PenstockError, RowError, TooMuchError, UnknownOutcomeError
+from penstock.errors import FencedError, PenstockError, RangeError, RowError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.names import dead_topic, late_topic
 from penstock.flow.settings import AppSettings
@@ -264,7 +264,16 @@ class Instance:
                 return self._plan_next_epoch()
 
     def _plan_next_epoch(self) -> EpochPlan | None:
-        self._skip_removed_rows()
+        while True:
+            self._skip_removed_rows()
+            try:
+                return self._plan_after_last()
+            except RangeError:
+                if not self._app.unread_gaps(self._clock()):
+                    raise
+                # Retention has removed rows in this moment, before the plan could hold them.
+
+    def _plan_after_last(self) -> EpochPlan | None:
         app = self._app
         track = app.backfill or app.live
         cut, times = self._next_cut(track)
