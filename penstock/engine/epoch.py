@@ -68,7 +68,7 @@ from penstock.engine.run.failures import (
     reason,
 )
 from penstock.engine.run.lost import Losses
-from penstock.errors import FencedError, PenstockError, TooMuchError, UnknownOutcomeError
+from penstock.errors import FencedError, PenstockError, RangeError, TooMuchError, UnknownOutcomeError
 from penstock.flow import plan as flow
 from penstock.flow.names import dead_topic, late_topic
 from penstock.flow.settings import AppSettings
@@ -308,7 +308,16 @@ class Instance:
         return self._write_plan(live, cut, times) if moves else None
 
     def _plan_next_epoch(self) -> EpochPlan | None:
-        self._skip_removed_rows()
+        while True:
+            self._skip_removed_rows()
+            try:
+                return self._plan_after_last()
+            except RangeError:
+                if not self._app.unread_gaps(self._clock()):
+                    raise
+                # Retention has removed rows in this moment, before the plan could hold them.
+
+    def _plan_after_last(self) -> EpochPlan | None:
         app = self._app
         track = app.backfill or app.live
         cut, times = self._next_cut(track)

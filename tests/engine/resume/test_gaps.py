@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app as cli
+from penstock.engine.epoch import Instance
 from penstock.engine.ledger.gaps import app_gaps, gap_text
 from penstock.errors import RangeError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log, TopicSettings
 from penstock.testing import Rig
-from tests.engine.app_world import MINUTES, SCHEMA, asked, event, events_of, shown
+from tests.engine.app_world import MINUTES, SCHEMA, asked, event, events_of, run_out, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,3 +203,28 @@ def test_events_whose_table_rows_are_gone_find_none_and_are_accounted_for(spark:
         assert names[1] is None
         account = rig.account("named")
         assert account.came == account.counted + account.late + account.dead + account.filtered
+
+
+def test_rows_that_expire_while_an_epoch_is_planned_are_in_the_gap(rig: Rig, spark: SparkSession) -> None:
+    append(rig, 0)
+    rig.run()
+    append(rig, 10)
+    moments: list[int] = []
+
+    def clock() -> int:
+        """The second look at the clock is after what was lost has been looked for."""
+        moments.append(0)
+        if len(moments) == 2:
+            append(rig, 20)
+            append(rig, 30)
+        return int(rig.now.timestamp() * 1_000_000)
+
+    app = program()
+    with Instance(app.plan, rig.log, app.settings, spark, clock=clock, from_oldest=True) as instance:
+        moments.clear()
+        run_out(instance.step)
+        counted = instance.accounts()["totals"].counted
+    (start,) = rig.log.topic("events").starts().values()
+    assert start > 10
+    assert places(rig) == [(10, start, ["totals"])]
+    assert counted == 10 + rig.log.topic("events").ends()[0] - start
