@@ -26,6 +26,7 @@ from penstock import Log
 
 ORDERS = 2_000
 ORDERS_AT_A_TIME = 20
+MOST_UNCOUNTED = 400  # the shop takes no more orders while so many are not counted yet
 COUNTRIES = ("DE", "FR", "IT", "JP")
 
 
@@ -49,12 +50,14 @@ def run_shop(folder: Path) -> None:
     a sequence it has seen is acknowledged again, but not stored again.
     """
     with Log(folder) as log:
-        orders = log.topic("orders")
+        orders, counter = log.topic("orders"), log.group("counter")
         shop = log.producer("shop")
         for sequence in range(ORDERS // ORDERS_AT_A_TIME):
             first = sequence * ORDERS_AT_A_TIME
-            shop.append(orders, [order(first + one) for one in range(ORDERS_AT_A_TIME)], sequence=sequence)
+            shop.append(orders, [order(first + n) for n in range(ORDERS_AT_A_TIME)], sequence=sequence)
             time.sleep(0.005)  # customers take their time
+            while sum(part.lag for part in counter.lag()) > MOST_UNCOUNTED:
+                time.sleep(0.005)
 
 
 def start_shop(folder: Path) -> SpawnProcess:

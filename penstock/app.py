@@ -216,6 +216,9 @@ class App(SuggestsNames):
         spark: SparkSession | None = None,
         stop: Event | None = None,
         on_epoch: Callable[[EpochSummary], object] | None = None,
+        *,
+        finish: bool = False,
+        from_oldest: bool = False,
     ) -> RunSummary:
         """Run the app, as `penstock run` does: keep its views and sinks in step with the log, until it is stopped.
 
@@ -224,13 +227,17 @@ class App(SuggestsNames):
           machine, or the one that this process has started before is used.
         - `stop`: ends the run when it is set, after the running epoch. Ctrl-C does the same in the main thread.
         - `on_epoch`: called after the commit of each epoch; an error that it raises ends the run.
+        - `finish`, with `once`: the input has ended, so close the windows that are still open.
+        - `from_oldest`: do without rows that retention has removed before they were read, and record the gap.
 
         In a script it belongs under `if __name__ == "__main__":`, so that `python shop.py` and `penstock run shop.py`
         run the same program: either continues where the other one stopped. Progress is logged to the logger `penstock`.
         """
+        from penstock.engine.run_options import RunOptions
         from penstock.script import run_app
 
-        return run_app(self, once=once, spark=spark, stop=stop, on_epoch=on_epoch)
+        options = RunOptions(once=once, finish=finish, from_oldest=from_oldest, spark=spark)
+        return run_app(self, options, stop=stop, on_epoch=on_epoch)
 
     def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
         """All rows of a view, in no order: `app.read("revenue").to_pandas()`. `columns` narrows them."""

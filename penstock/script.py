@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow.load import is_loading
 from penstock.flow.location import caller_location
+from penstock.flow.warnings import plan_warnings
 from penstock.summary import EpochSummary, RunSummary
 from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
-    from penstock.engine.epoch import Progress
-    from penstock.engine.spark import SparkSession
+    from penstock.engine.progress import Progress
+    from penstock.engine.run_options import RunOptions
     from penstock.flow.plan import Plan
     from penstock.flow.settings import AppSettings
 
@@ -51,30 +52,32 @@ class Runnable(Protocol):
 
 
 def run_app(
-    app: Runnable, *, once: bool, spark: SparkSession | None, stop: threading.Event | None, on_epoch: OnEpoch | None
+    app: Runnable, options: RunOptions, *, stop: threading.Event | None, on_epoch: OnEpoch | None
 ) -> RunSummary:
-    """Run an app until `stop` is set or Ctrl-C is pressed; with `once`, up to the present."""
+    """Run an app until `stop` is set or Ctrl-C is pressed; with `options.once`, up to the present."""
     _check_arguments(app.name, stop, on_epoch)
     totals = _Totals(app.name, on_epoch)
     stop = threading.Event() if stop is None else stop
     with _plain_errors(), _stop_on_signals(stop, app.name):
-        _run(app, once, spark, stop, totals)
+        _run(app, options, stop, totals)
     return totals.summary()
 
 
-def _run(app: Runnable, once: bool, spark: SparkSession | None, stop: threading.Event, totals: _Totals) -> None:
-    from penstock.engine.loop import Listener, Program, RunOptions, run
+def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Totals) -> None:
+    from penstock.engine.loop import Listener, Program, run
     from penstock.engine.spark import check_session, let_workers_import_from
 
-    if spark is not None:
-        check_session(spark)
+    for warning in plan_warnings(app.plan):
+        _LOGGER.warning("%s", warning)
+    if options.spark is not None:
+        check_session(options.spark)
     else:
         let_workers_import_from(Path(sys.path[0]))
     listener = Listener(
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )
     program = Program(app.plan, app.log, app.settings)
-    run(program, RunOptions(once=once, spark=spark), stop=stop, listener=listener)
+    run(program, options, stop=stop, listener=listener)
 
 
 def _check_arguments(app: str, stop: object, on_epoch: object) -> None:

@@ -45,8 +45,9 @@ def run(
     resumes where it left off.
     """
     from penstock.app import load_app
-    from penstock.engine.loop import Listener, Program, RunOptions
+    from penstock.engine.loop import Listener, Program
     from penstock.engine.loop import run as run_app
+    from penstock.engine.run_options import RunOptions
     from penstock.engine.spark import let_workers_import_from
 
     loaded = load_app(file, name=app)

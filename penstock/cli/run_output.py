@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import count_text, instant_text, print_line, print_stderr
+from penstock.cli.output import count_text, instant_text, json_value, print_line, print_stderr
 
 if TYPE_CHECKING:
-    from penstock.engine.epoch import Progress
     from penstock.engine.ledger.instances import RunningInstance
     from penstock.engine.loop import Started
+    from penstock.engine.progress import Progress
     from penstock.errors import UnavailableError
 
 # How often to print a line of progress if stderr is not a terminal.
@@ -125,7 +125,7 @@ class RunOutput:
 
     def _tell(self, event: str, **content: object) -> None:
         if self._as_json:
-            print_line(json.dumps({"event": event, **content}))
+            print_line(json.dumps(json_value({"event": event, **content})))
 
     def _say(self, text: str) -> None:
         """A line that stays."""

@@ -13,7 +13,8 @@ import typer
 
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
-from penstock.cli.output import age_text, count_text, instant_text, print_json, print_line, print_table
+from penstock.cli.output import age_text, count_text, instant_text, json_value, print_json, print_line, print_table
+from penstock.engine.ledger.gaps import gap_document, gap_text
 from penstock.units import format_size, now_microseconds
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def _notes(found: AppStatus) -> Iterator[str]:
             yield f"topic '{topic.topic}', which it read, was dropped"
         if topic.lost:
             yield f"{count_text(topic.lost, 'row')} of topic '{topic.topic}' expired before it had read them"
+    for gap in found.gaps:
+        yield f"{', '.join(gap.outputs)} built without {gap_text(gap)}, which the log no longer had"
 
 
 def backfill_text(backfill: BackfillStatus) -> str:
@@ -235,7 +238,7 @@ def _document(found: AppStatus) -> dict[str, object]:
         "late": found.late,
         "dead": found.dead,
     }
-    plain = asdict(found)
+    plain = asdict(found) | {"gaps": [json_value(gap_document(gap)) for gap in found.gaps]}
     document = {"app": plain.pop("app"), "state": _state(found), **totals, **plain}
     return {name: _with_instants(value, name) for name, value in document.items()}
 

@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +50,7 @@ from penstock.engine.ledger.savepoints import Savepoints
 from penstock.engine.operators.contract import WEIGHT
 from penstock.engine.plan.cut import Cut, Ends
 from penstock.engine.plan.next_cut import next_cut, rows_in, times_after, topics_in
+from penstock.engine.progress import Progress, Totals
 from penstock.engine.publish.measured import Measured, Published
 from penstock.engine.publish.side_topics import SIDE_TOPICS, as_added, dead_rows, late_rows
 from penstock.engine.publish.targets import close_targets, drop_old_tables
@@ -82,38 +83,6 @@ Clock = Callable[[], int]
 
 def wall_clock() -> int:
     return time.time_ns() // 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What all epochs of a run did together."""
-
-    epochs: int = 0
-    rows: int = 0
-    late: int = 0
-    dead: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What one epoch did. `lag` is how many rows were waiting behind it, `watermark` is None where there is no time.
-
-    `building` says that outputs that changed are being built again; the others stand still meanwhile. `targets` is what
-    each target was given, by its name. `totals` are those of the run so far, with this epoch. `gaps` are the offsets
-    that the app does without since this epoch.
-    """
-
-    epoch: int
-    rows: int
-    lag: int
-    watermark: int | None
-    late: int
-    dead: int
-    building: bool
-    seconds: float
-    targets: Mapping[str, Published]
-    totals: Totals = Totals()
-    gaps: tuple[Gap, ...] = ()
 
 
 class Instance:

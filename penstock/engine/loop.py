@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.contracts import Log, Wakes, Watch
-from penstock.engine.epoch import Instance, Progress, Totals
+from penstock.engine.epoch import Instance
 from penstock.engine.ledger.instances import RunningInstance, running_instances
+from penstock.engine.progress import Progress, Totals
 from penstock.engine.run.failures import SparkLostError
+from penstock.engine.run_options import RunOptions
 from penstock.engine.spark import (
     SparkSession,
     StartStoppedError,
@@ -50,29 +52,6 @@ class Program:
     plan: flow.Plan
     log: str | Path
     settings: AppSettings
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How it is to be run. `once`: to the present, and then end. `master`: the Spark cluster; None: this machine.
-
-    `spark` is a session that somebody else has started, and ends. Without it, one is started. `finish`, with `once`:
-    end all windows at last, as if the input had ended. `rebuild`: build all views again from the log. `from_oldest`: do
-    without rows that retention has removed, begin with the oldest that are left, and record the gap.
-    """
-
-    once: bool = False
-    finish: bool = False
-    rebuild: bool = False
-    from_oldest: bool = False
-    master: str | None = None
-    spark: SparkSession | None = None
-
-    def __post_init__(self) -> None:
-        if self.finish and not self.once:
-            raise DeclarationError(
-                "finish: only a run that ends can finish its input", hint="add once: penstock run --once --finish"
-            )
 
 
 @dataclass(frozen=True, slots=True)

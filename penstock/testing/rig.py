@@ -31,9 +31,10 @@ from penstock.units import NO_TIME, parse_duration, utc_datetime
 
 if TYPE_CHECKING:
     from penstock.app import App
-    from penstock.engine.epoch import Instance, Progress
+    from penstock.engine.epoch import Instance
     from penstock.engine.ledger.records import Account
     from penstock.engine.plan.cut import SourceCut
+    from penstock.engine.progress import Progress
     from penstock.engine.run.compiled import CompiledPlan
     from penstock.engine.spark import SparkSession
     from penstock.flow.plan import Plan

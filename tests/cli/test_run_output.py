@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.cli.run_output import CatchUp, catch_up_line, describe_instance, duration_text, fit, progress_line
-from penstock.engine.epoch import Progress, Totals
 from penstock.engine.ledger.instances import RunningInstance
+from penstock.engine.progress import Progress, Totals
 
 NOON = 1_767_268_800_123_456  # 2026-01-01T12:00:00.123456Z
 

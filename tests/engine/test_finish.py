@@ -13,7 +13,8 @@ import pytest
 import penstock as ps
 from penstock.derive.views import query
 from penstock.engine.ledger.instances import InstanceMark
-from penstock.engine.loop import Listener, Program, RunOptions, run
+from penstock.engine.loop import Listener, Program, run
+from penstock.engine.run_options import RunOptions
 from penstock.errors import DeclarationError
 from penstock.flow.settings import AppSettings
 from penstock.log import Log

@@ -5,4 +5,4 @@ SELECT
   auction.itemName, auction.description, auction.initialBid, auction.reserve, auction.dateTime AS auction_dateTime,
   auction.expires, auction.seller, auction.category, auction.extra AS auction_extra
 FROM bid
-JOIN auction ON bid.auction = auction.id AND auction.category = 10;
+JOIN auction WITHIN FOREVER ON bid.auction = auction.id AND auction.category = 10;

@@ -3,5 +3,5 @@
 CREATE VIEW q3 AS
 SELECT person.name, person.city, person.state, auction.id
 FROM auction
-JOIN person
+JOIN person WITHIN FOREVER
   ON auction.seller = person.id AND auction.category = 10 AND person.state IN ('OR', 'ID', 'CA');

@@ -3,7 +3,7 @@ CREATE VIEW q6 AS
 WITH winning AS (
   SELECT auction.id, auction.seller, auction.expires, max(bid.price) AS price
   FROM auction
-  JOIN bid ON bid.auction = auction.id AND bid.dateTime BETWEEN auction.dateTime AND auction.expires
+  JOIN bid WITHIN FOREVER ON bid.auction = auction.id AND bid.dateTime BETWEEN auction.dateTime AND auction.expires
   GROUP BY auction.id, auction.seller, auction.expires
 ),
 latest_closed AS (

@@ -5,5 +5,5 @@ SELECT
   auction.expires, auction.seller, auction.category, auction.extra,
   bid.auction, bid.bidder, bid.price, bid.dateTime AS bid_dateTime, bid.extra AS bid_extra
 FROM auction
-JOIN bid ON bid.auction = auction.id AND bid.dateTime BETWEEN auction.dateTime AND auction.expires
+JOIN bid WITHIN FOREVER ON bid.auction = auction.id AND bid.dateTime BETWEEN auction.dateTime AND auction.expires
 QUALIFY ROW_NUMBER() OVER (PARTITION BY auction.id ORDER BY bid.price DESC, bid.dateTime) = 1;

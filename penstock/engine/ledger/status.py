@@ -14,7 +14,7 @@ from typing import Literal
 from penstock.contracts import Log, NamesProducers, SummarisesRows, Topic
 from penstock.engine.ledger.instances import RunningInstance, running_instances
 from penstock.engine.ledger.ledger import APP_NAME, Ledger, StoredPlan
-from penstock.engine.ledger.records import Account, BackfillRecord, Commit, EpochPlan, TrackName
+from penstock.engine.ledger.records import Account, BackfillRecord, Commit, EpochPlan, Gap, TrackName
 from penstock.engine.ledger.registration import SAVEPOINT_KIND, app_hold
 from penstock.engine.ledger.savepoints import load_savepoint, savepoint_names
 from penstock.engine.plan.cut import Cut, Ends, SourceCut
@@ -124,7 +124,8 @@ class AppStatus:
     """The status of one app, all from the same commit. `running` is the instance that can commit, if there is one.
 
     `planned` is an epoch that is planned and not committed, and `planned_at` since when: it is being run, or if the app
-    does not run, the next start runs it. `problem` and `hint` say what cannot be read of the app.
+    does not run, the next start runs it. `gaps` are offsets that outputs were built without, by choice. `problem` and
+    `hint` say what cannot be read of the app.
     """
 
     app: str
@@ -140,6 +141,7 @@ class AppStatus:
     savepoints: tuple[SavepointStatus, ...] = ()
     holds: tuple[HoldStatus, ...] = ()
     forgotten: bool = False
+    gaps: tuple[Gap, ...] = ()
     problem: str | None = None
     hint: str | None = None
 
@@ -197,6 +199,7 @@ def app_status(log: Log, app: str, *, detailed: bool = True) -> AppStatus:
             savepoints=tuple(_savepoint_statuses(ledger)) if detailed else (),
             holds=tuple(_hold_statuses(log, app)) if detailed else (),
             forgotten=ledger.is_forgotten(),
+            gaps=commit.gaps if commit else (),
         )
     except PenstockError as error:
         return AppStatus(app, running, problem=error.message, hint=error.hint)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import targets
-from penstock.engine.epoch import Instance, Progress
+from penstock.engine.epoch import Instance
+from penstock.engine.progress import Progress
 from penstock.engine.publish import topics
 from penstock.errors import DeclarationError, FencedError, TooMuchError, UnavailableError
 from penstock.log import Log
