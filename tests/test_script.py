@@ -108,7 +108,7 @@ app.view("kinds", enlarged.group_by("kind").agg(orders="count(*)", ids="sum(id)"
 
 if __name__ == "__main__":
     summary = app.run(once=True)
-    print(summary.rows, app.query("select * from kinds order by kind"), flush=True)
+    print(summary.rows, list(app.query("select * from kinds order by kind")), flush=True)
     print(app.run(on_epoch=lambda epoch: print("epoch of", epoch.rows, flush=True)).epochs)
 """
 

@@ -14,7 +14,6 @@ import typer
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
 from penstock.cli.output import age_text, count_text, instant_text, json_value, print_json, print_line, print_table
-from penstock.engine.ledger.gaps import gap_document, gap_text
 from penstock.units import format_size, now_microseconds
 
 if TYPE_CHECKING:
@@ -108,6 +107,8 @@ def _state(found: AppStatus) -> str:
 
 def _notes(found: AppStatus) -> Iterator[str]:
     """What needs more words than fit into a table."""
+    from penstock.engine.ledger.gaps import gap_text
+
     if found.problem is not None:
         yield found.problem + (f"; {found.hint}" if found.hint else "")
     if found.backfill is not None:
@@ -231,6 +232,8 @@ def _print_all_as_json(log: Log, apps: list[AppStatus]) -> None:
 
 
 def _document(found: AppStatus) -> dict[str, object]:
+    from penstock.engine.ledger.gaps import gap_document
+
     totals = {
         "lag": found.lag,
         "oldest_unread": found.oldest_unread,

@@ -247,7 +247,7 @@ class _Runner:
         watch = _AppendedRows(self._log, instance.topics())
         try:
             while not stop.is_set():
-                done = self._retry(lambda: self._step(instance, spark))
+                done = self._retry(lambda: self._run_step(instance.step, spark))
                 if done is not None:
                     self._totals = done.totals
                     self._listener.progress(done)
@@ -262,7 +262,7 @@ class _Runner:
             self._finish(instance, spark)
 
     def _finish(self, instance: Instance, spark: SparkSession) -> None:
-        done = self._retry(lambda: self._step(instance, spark, Instance.finish))
+        done = self._retry(lambda: self._run_step(instance.finish, spark))
         if done is not None:
             self._totals = done.totals
             self._listener.progress(done)
@@ -272,11 +272,9 @@ class _Runner:
             self._was_idle = True
             self._listener.idle(started)
 
-    def _step(
-        self, instance: Instance, spark: SparkSession, step: Callable[[Instance], Progress | None] = Instance.step
-    ) -> Progress | None:
+    def _run_step(self, step: Callable[[], Progress | None], spark: SparkSession) -> Progress | None:
         try:
-            return step(instance)
+            return step()
         except SparkLostError as error:  # a Spark that has ended is not waited for
             if self._stop.is_set():
                 has_ended(spark)  # who has told us to stop may have told it too, and it takes its time

@@ -64,7 +64,9 @@ class Result(Sequence[dict[str, object]]):
     @overload
     def __getitem__(self, at: slice) -> Result: ...
 
-    def __getitem__(self, at: int | slice) -> dict[str, object] | Result:
+    def __getitem__(self, at: int | slice | str) -> dict[str, object] | Result:
+        if isinstance(at, str):
+            raise TypeError(f"rows are found by their number, not by {at!r}; a column: .to_arrow()[{at!r}]")
         positions = range(len(self))[at]
         if isinstance(positions, int):
             return next(iter(self._with(self._table.slice(positions, 1))))

@@ -108,7 +108,7 @@ def test_nothing_of_stdin_is_lost_by_guessing_and_a_rerun_stores_nothing_twice(
     again = run(*args, "--json", stdin=lines + '{"id": 3000}\n')
     assert json.loads(again.stdout)["stored"] == 1
     with Log(folder) as log:
-        assert sorted(log.topic("t").read()["id"].to_pylist()) == list(range(3_001))
+        assert sorted(log.topic("t").read().to_arrow()["id"].to_pylist()) == list(range(3_001))
 
 
 def test_a_later_row_that_does_not_fit_is_bad_with_the_hint_that_the_schema_was_guessed(
