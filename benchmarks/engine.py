@@ -154,7 +154,7 @@ class Bench:
 
     def _expected(self, query: Query, topic: str, sql: str = "") -> pa.Table:
         """DuckDB's answer."""
-        return duckdb_answer(self.log.topic(topic).read(columns=query.columns), sql or query.sql)
+        return duckdb_answer(self.log.topic(topic).read(columns=query.columns).to_arrow(), sql or query.sql)
 
 
 def duckdb_answer(bids: pa.Table, sql: str) -> pa.Table:

@@ -368,7 +368,7 @@ def check(found: pa.Table, sql: str, **topics: Topic) -> None:
     """A benchmark of something that is wrong is worth nothing."""
     with duckdb.connect(config={"threads": 2}) as connection:
         for name, topic in topics.items():
-            rows = topic.read()
+            rows = topic.read().to_arrow()
             plain = {
                 one: rows[one].cast(pa.timestamp("us")) if pa.types.is_timestamp(rows[one].type) else rows[one]
                 for one in rows.column_names

@@ -71,7 +71,7 @@ def second_run(
 
 def check_written(log: Log, topic: str, *, keyed: bool) -> None:
     """All bids are there: each as a row, or in the last row of its account."""
-    written = log.topic(topic).read()
+    written = log.topic(topic).read().to_arrow()
     count = written.num_rows
     if keyed:
         last = dict(zip(written.column("account").to_pylist(), written.column("bids").to_pylist(), strict=True))

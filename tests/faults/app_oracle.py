@@ -47,9 +47,9 @@ def assert_right(root: Path) -> None:
     """All views are what the log says, every event is in them or set aside once, and the books of each view say so."""
     with Log(root) as log, duckdb.connect() as oracle:
         oracle.execute("SET TimeZone = 'UTC'")
-        events = log.topic("events").read()
+        events = log.topic("events").read().to_arrow()
         dead = _ids_of_the_dead(log)
-        late = log.topic("events.late").read() if "events.late" in log.topics() else events.slice(0, 0)
+        late = log.topic("events.late").read().to_arrow() if "events.late" in log.topics() else events.slice(0, 0)
         oracle.register("events", events)
         oracle.register("dead", pa.table({"id": pa.array(dead, pa.int64())}))
         oracle.register("late", late)
