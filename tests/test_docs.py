@@ -8,8 +8,11 @@
 - `<!-- not run: reason -->` on the line before a block leaves it out. `<!-- exits 1 -->` there says with which status
   the last command of a console block ends, for a document that shows an error.
 
-A document runs in a process and a temporary directory of its own. By hand: `python tests/test_docs.py README.md`, which
-runs it in the current directory.
+A document runs in a namespace and a temporary directory of its own. Documents that use the test kit and no commands
+share a process, because starting Spark takes longer than all of their epochs; every other one has its own process.
+By hand: `python tests/test_docs.py README.md`, which runs it in the current directory.
+
+What the documents link to is checked as well: inside docs/ by the site's build in `make check`, elsewhere here.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +36,7 @@ DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<label>[^\s`]*)")
 NOT_RUN = re.compile(r"^\s*<!-- not run:(?P<reason>.*)-->\s*$")
 EXITS = re.compile(r"^\s*<!-- exits (?P<status>\d+) -->\s*$")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 MISNAMED = {"py", "python3", "pycon", "ipython", "bash", "shell", "zsh", "shell-session", "shellsession"}
 
 
@@ -196,9 +201,31 @@ def environment() -> dict[str, str]:
     return kept | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
 
-def run_apart(document: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+def shares_a_process(document: Path) -> bool:
+    """Whether it uses the test kit, and has no block that depends on the process: its commands, its files."""
+    run = [block for block in blocks_of(document.read_text(encoding="utf-8")) if not is_left_out(block)]
+    python = "".join(block.code for block in run if block.label == "python")
+    return "penstock.testing" in python and not any(block.label in ("console", "sh") for block in run)
+
+
+def run_documents(documents: list[Path]) -> list[str]:
+    """Runs documents one after the other, several of them each in a folder of its own. Returns what is wrong."""
+    here, wrong = Path.cwd(), []
+    for document in documents:
+        folder = here / document.stem if len(documents) > 1 else here
+        folder.mkdir(exist_ok=True)
+        try:
+            with chdir(folder):
+                run_document(document)
+        except DocumentError as error:
+            shown = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
+            wrong.append(f"{shown}:{error.line}: {error}")
+    return wrong
+
+
+def run_apart(directory: Path, *documents: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, __file__, str(document)],
+        [sys.executable, __file__, *map(str, documents)],
         cwd=directory,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -212,11 +239,26 @@ def run_apart(document: Path, directory: Path) -> subprocess.CompletedProcess[st
 # --- The tests
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if not shares_a_process(path)], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_block_of_the_document_runs(document: Path, tmp_path: Path) -> None:
-    ended = run_apart(document, tmp_path)
+    ended = run_apart(tmp_path, document)
     if ended.returncode != 0:
         pytest.fail(ended.stdout, pytrace=False)
+
+
+def test_every_block_of_the_documents_with_the_test_kit_runs(tmp_path: Path) -> None:
+    ended = run_apart(tmp_path, *(path for path in DOCUMENTS if shares_a_process(path)))
+    if ended.returncode != 0:
+        pytest.fail(ended.stdout, pytrace=False)
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
+def test_what_the_document_links_to_exists(document: Path) -> None:
+    targets = LINK.findall(document.read_text(encoding="utf-8"))
+    relative = [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
+    assert [target for target in relative if not (ROOT / target).exists()] == []
 
 
 RIGHT = """
@@ -258,8 +300,19 @@ neither this
 def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path) -> None:
     document = tmp_path / "right.md"
     document.write_text(RIGHT)
-    ended = run_apart(document, tmp_path)
+    ended = run_apart(tmp_path, document)
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_of_several_documents_each_runs_in_a_folder_of_its_own_and_all_mistakes_are_told(tmp_path: Path) -> None:
+    for name, number in (("first", 1), ("second", 2), ("third", 3)):
+        (tmp_path / f"{name}.md").write_text(f"```python\nopen('n', 'x').close()\nassert {number} == 2\n```\n")
+    ended = run_apart(tmp_path, *(tmp_path / f"{name}.md" for name in ("first", "second", "third")))
+    assert ended.returncode == 1
+    assert [line.partition(" ")[0] for line in ended.stdout.splitlines() if ".md:" in line and "File" not in line] == [
+        "first.md:3:",
+        "third.md:3:",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +335,7 @@ def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Pa
 def test_a_wrong_block_is_reported_with_its_file_and_line(document: str, line: int, what: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.md"
     path.write_text(document)
-    ended = run_apart(path, tmp_path)
+    ended = run_apart(tmp_path, path)
     assert ended.returncode == 1
     assert f"wrong.md:{line}: " in ended.stdout
     assert what in ended.stdout
@@ -306,9 +359,6 @@ def test_dots_stand_for_text_or_for_lines(expected: list[str], actual: str, matc
 
 
 if __name__ == "__main__":
-    document = Path(sys.argv[1]).resolve()
-    try:
-        run_document(document)
-    except DocumentError as error:
-        shown = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
-        sys.exit(f"{shown}:{error.line}: {error}")
+    wrong = run_documents([Path(argument).resolve() for argument in sys.argv[1:]])
+    if wrong:
+        sys.exit("\n".join(wrong))

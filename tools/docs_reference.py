@@ -215,7 +215,10 @@ def to_restructured_text(lines: list[str]) -> list[str]:
 
 
 def _inline(line: str) -> str:
-    parts = re.split(r"(`[^`]+`)", line)
-    return "".join(
-        f"`{part}`" if part.startswith("`") else re.sub(r"([*|]|_(?=\W|$))", r"\\\1", part) for part in parts
-    )
+    parts = re.split(r"(`[^`]+`|(?<!\S)\*[^\s*][^*]*\*(?![\w*]))", line)
+    return "".join(f"`{part}`" if part.startswith("`") else _escaped(part) for part in parts)
+
+
+def _escaped(text: str) -> str:
+    is_emphasis = re.fullmatch(r"\*[^\s*][^*]*\*", text)
+    return text if is_emphasis else re.sub(r"([*|]|_(?=\W|$))", r"\\\1", text)
