@@ -110,7 +110,7 @@ def test_a_docstring_with_code_lists_and_stars_becomes_restructured_text(referen
         "    code = `x`",
         "",
         "Then:",
-        "- `one`: first",
+        "- `one`: 1",
         "- two",
     ]
     assert reference.to_restructured_text(lines) == [
