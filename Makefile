@@ -39,6 +39,7 @@ check: .venv/.ready ## Lint, format, types, import rules and docs; all are run, 
 	exit $$failed
 
 docs: .venv/.ready ## Build the docs site into build/site, for reading without a network
+	@rm -rf build/site
 	@.venv/bin/$(SPHINX) docs build/site
 	@echo "open build/site/index.html"
 

@@ -23,6 +23,8 @@ suppress_warnings = ["ref.python"]  # types in signatures that two modules defin
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
+smartquotes = False  # they would make one dash of the two in front of an option
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
