@@ -150,7 +150,12 @@ def autodoc_entries(names: list[str]) -> str:
         module, _, short = name.rpartition(".")
         found = getattr(import_module(module), short)
         if inspect.isclass(found):
-            lines += [f".. autoclass:: {name}", "   :members:", "   :inherited-members: BaseException,tuple,Protocol", ""]
+            lines += [
+                f".. autoclass:: {name}",
+                "   :members:",
+                "   :inherited-members: BaseException,tuple,Protocol",
+                "",
+            ]
         elif inspect.isfunction(found):
             lines += [f".. autofunction:: {name}", ""]
     return "\n".join(["```{eval-rst}", *lines, "```"])
