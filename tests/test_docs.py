@@ -8,22 +8,23 @@
 - `<!-- not run: reason -->` on the line before a block leaves it out. `<!-- exits 1 -->` there says with which status
   the last command of a console block ends, for a document that shows an error.
 
-A document runs in a namespace and a temporary directory of its own. Documents that use the test kit and no commands
-share a process, because starting Spark takes longer than all of their epochs; every other one has its own process.
-By hand: `python tests/test_docs.py README.md`, which runs it in the current directory.
+A document runs in a temporary directory and with a `__main__` of its own; documents share a process, so that they share
+a JVM. By hand: `python tests/test_docs.py README.md`, which runs it in the current directory.
 
-What the documents link to is checked as well: inside docs/ by the site's build in `make check`, elsewhere here.
+What documents link to is checked as well: inside docs/ by the site's build in `make check`, elsewhere here.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,8 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<label>[^\s`]*)")
 NOT_RUN = re.compile(r"^\s*<!-- not run:(?P<reason>.*)-->\s*$")
 EXITS = re.compile(r"^\s*<!-- exits (?P<status>\d+) -->\s*$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Spark runs Python where its JVM was started, and this document gives it relative paths.
+OWN_PROCESS = {"spark.md"}
 MISNAMED = {"py", "python3", "pycon", "ipython", "bash", "shell", "zsh", "shell-session", "shellsession"}
 
 
@@ -128,7 +131,7 @@ def output_matches(expected: list[str], actual: str) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
 
 
-# --- Running it, in a process of its own
+# --- Running it
 
 
 def run_document(path: Path) -> None:
@@ -201,57 +204,92 @@ def environment() -> dict[str, str]:
     return kept | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
 
-def shares_a_process(document: Path) -> bool:
-    """Whether it uses the test kit, and has no block that depends on the process: its commands, its files."""
-    run = [block for block in blocks_of(document.read_text(encoding="utf-8")) if not is_left_out(block)]
-    python = "".join(block.code for block in run if block.label == "python")
-    return "penstock.testing" in python and not any(block.label in ("console", "sh") for block in run)
+def check_document(document: Path) -> str | None:
+    """Run a document in the current directory: None, or the file, the line and what is wrong there."""
+    try:
+        run_document(document)
+    except DocumentError as error:
+        name = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
+        return f"{name}:{error.line}: {error}"
+    return None
 
 
-def run_documents(documents: list[Path]) -> list[str]:
-    """Runs documents one after the other, several of them each in a folder of its own. Returns what is wrong."""
-    here, wrong = Path.cwd(), []
-    for document in documents:
-        folder = here / document.stem if len(documents) > 1 else here
-        folder.mkdir(exist_ok=True)
-        try:
-            with chdir(folder):
-                run_document(document)
-        except DocumentError as error:
-            shown = document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
-            wrong.append(f"{shown}:{error.line}: {error}")
-    return wrong
+# --- A process that runs one document after the other
 
 
-def run_apart(directory: Path, *documents: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, __file__, *map(str, documents)],
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+class DocumentProcess:
+    """Sends a document and a directory as a line of JSON, and receives what is wrong."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--serve"],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def check(self, document: Path, directory: Path) -> str | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(document), str(directory)]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, f"the process ended with {self._process.wait()} while it ran {document.name}"
+        problem: str | None = json.loads(answer)
+        return problem
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+def serve_documents() -> None:
+    """Run the documents that standard input names, and answer each on standard output. What they print is dropped."""
+    answers = os.fdopen(os.dup(1), "w")
+    for request in sys.stdin:
+        document, directory = json.loads(request)
+        with isolated(Path(directory)):
+            problem = check_document(Path(document))
+        print(json.dumps(problem), file=answers, flush=True)
+
+
+@contextmanager
+def isolated(directory: Path) -> Iterator[None]:
+    """A place in which a document leaves no variables or output to the next one."""
+    variables, main = dict(os.environ), sys.modules["__main__"]
+    with chdir(directory), tempfile.TemporaryFile() as output:
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+        yield
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.modules["__main__"] = main
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[DocumentProcess]:
+    process = DocumentProcess()
+    yield process
+    process.close()
 
 
 # --- The tests
 
 
-@pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS if not shares_a_process(path)], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_every_block_of_the_document_runs(document: Path, tmp_path: Path) -> None:
-    ended = run_apart(tmp_path, document)
-    if ended.returncode != 0:
-        pytest.fail(ended.stdout, pytrace=False)
-
-
-def test_every_block_of_the_documents_with_the_test_kit_runs(tmp_path: Path) -> None:
-    ended = run_apart(tmp_path, *(path for path in DOCUMENTS if shares_a_process(path)))
-    if ended.returncode != 0:
-        pytest.fail(ended.stdout, pytrace=False)
+@pytest.mark.xdist_group("docs")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_of_the_document_runs(document: Path, tmp_path: Path, process: DocumentProcess) -> None:
+    if document.name in OWN_PROCESS:
+        with chdir(tmp_path):
+            process = DocumentProcess()
+    problem = process.check(document, tmp_path)
+    if document.name in OWN_PROCESS:
+        process.close()
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
 
 
 @pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
@@ -297,24 +335,27 @@ neither this
 """
 
 
-def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("docs")
+def test_a_right_document_runs_its_blocks_in_order_in_one_directory(tmp_path: Path, process: DocumentProcess) -> None:
     document = tmp_path / "right.md"
     document.write_text(RIGHT)
-    ended = run_apart(tmp_path, document)
-    assert (ended.returncode, ended.stdout) == (0, "")
+    assert process.check(document, tmp_path) is None
 
 
-def test_of_several_documents_each_runs_in_a_folder_of_its_own_and_all_mistakes_are_told(tmp_path: Path) -> None:
-    for name, number in (("first", 1), ("second", 2), ("third", 3)):
-        (tmp_path / f"{name}.md").write_text(f"```python\nopen('n', 'x').close()\nassert {number} == 2\n```\n")
-    ended = run_apart(tmp_path, *(tmp_path / f"{name}.md" for name in ("first", "second", "third")))
-    assert ended.returncode == 1
-    assert [line.partition(" ")[0] for line in ended.stdout.splitlines() if ".md:" in line and "File" not in line] == [
-        "first.md:3:",
-        "third.md:3:",
-    ]
+@pytest.mark.xdist_group("docs")
+def test_a_document_sees_nothing_of_the_one_before(tmp_path: Path, process: DocumentProcess) -> None:
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    first.write_text("```python\nimport os, pathlib\nos.environ['SEEN'] = 'yes'\nos.mkdir('shop')\n```\n")
+    second.write_text(
+        "```python\nimport os\nassert 'SEEN' not in os.environ\n"
+        "assert 'pathlib' not in globals()\nassert not os.path.exists('shop')\n```\n"
+    )
+    for document in (first, second):
+        (directory := tmp_path / document.stem).mkdir()
+        assert process.check(document, directory) is None
 
 
+@pytest.mark.xdist_group("docs")
 @pytest.mark.parametrize(
     ("document", "line", "what"),
     [
@@ -332,13 +373,15 @@ def test_of_several_documents_each_runs_in_a_folder_of_its_own_and_all_mistakes_
     ],
     ids=lambda value: "" if isinstance(value, str) and "```" in value else str(value),
 )
-def test_a_wrong_block_is_reported_with_its_file_and_line(document: str, line: int, what: str, tmp_path: Path) -> None:
+def test_a_wrong_block_is_reported_with_its_file_and_line(
+    document: str, line: int, what: str, tmp_path: Path, process: DocumentProcess
+) -> None:
     path = tmp_path / "wrong.md"
     path.write_text(document)
-    ended = run_apart(tmp_path, path)
-    assert ended.returncode == 1
-    assert f"wrong.md:{line}: " in ended.stdout
-    assert what in ended.stdout
+    problem = process.check(path, tmp_path)
+    assert problem is not None
+    assert f"wrong.md:{line}: " in problem
+    assert what in problem
 
 
 @pytest.mark.parametrize(
@@ -359,6 +402,7 @@ def test_dots_stand_for_text_or_for_lines(expected: list[str], actual: str, matc
 
 
 if __name__ == "__main__":
-    wrong = run_documents([Path(argument).resolve() for argument in sys.argv[1:]])
-    if wrong:
-        sys.exit("\n".join(wrong))
+    if sys.argv[1:] == ["--serve"]:
+        serve_documents()
+    else:
+        sys.exit(check_document(Path(sys.argv[1]).resolve()))

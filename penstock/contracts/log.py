@@ -120,7 +120,7 @@ class Topic(Protocol):
         """Add nullable columns or widen types; the schema after it. DeclarationError for any other change."""
 
     def append(self, rows: Rows | pa.Table, *, deleted: DeleteMarks | None = None) -> object:
-        """Store rows, each in the partition of its key, as nobody in particular. RowError if one does not fit."""
+        """Store rows, each in the partition of its key, under no producer's name. RowError if one does not fit."""
 
     def starts(self) -> dict[int, int]:
         """The first offset of each partition that is still kept."""
@@ -199,7 +199,7 @@ class Log(Protocol):
 
     @property
     def url(self) -> str:
-        """By which every process opens this log, wherever it runs: see `penstock.logs.open_log`."""
+        """The URL by which any process opens this log, wherever it runs: see `penstock.logs.open_log`."""
 
     @property
     def apps_folder(self) -> Path:
@@ -215,10 +215,10 @@ class Log(Protocol):
         """Create a topic. `schema` is Spark DDL text or an Arrow schema. DeclarationError if it exists."""
 
     def writer(self, name: str) -> Writer:
-        """Become the writer of this name. Whoever was it before is refused from now on."""
+        """Become the writer of this name. Whoever held the name before is refused from now on."""
 
     def position(self, writer: str) -> Position | None:
-        """The position that the writer of this name stored last; None for none. Nobody is replaced by asking."""
+        """The position that the writer of this name stored last; None for none. Asking replaces nobody."""
 
     def close(self) -> None:
         """Release what is open. Calling it again does nothing."""
@@ -236,7 +236,7 @@ class FindsConsistentEnds(Protocol):
 
 
 class Watch(Protocol):
-    """Waits for something to happen. Made before one looks, so that nothing between the two goes unnoticed."""
+    """Waits for something to happen. Create it before looking, so that nothing in between goes unnoticed."""
 
     def wait(self, timeout: float) -> bool:
         """Return True as soon as something may have happened since the last wait, False after `timeout` seconds."""
@@ -320,7 +320,7 @@ class KeepsHolds(Protocol):
         """
 
     def release(self, name: str) -> None:
-        """Hold nothing any more under this name. Releasing what is not held does nothing."""
+        """Give up the hold of this name. Releasing what is not held does nothing."""
 
     def holds(self) -> list[Hold]:
         """All holds. DamagedError if one of them cannot be read."""

@@ -25,8 +25,8 @@ class SourceTable:
 class Captured:
     """Rows that a source has read from one of its tables, and the position after them.
 
-    `deleted` marks rows that delete their key. Without rows it is a heartbeat: nothing more is there at the moment.
-    Without a position nobody may stop here: the rows are stored together with those of the next item that has one.
+    `deleted` marks rows that delete their key. An item without rows is a heartbeat: there is nothing more for now.
+    An item without a position is no place to stop: its rows are stored with those of the next item that has one.
     """
 
     table: str
@@ -46,7 +46,7 @@ class Source(Protocol):
         """What there is to capture. Every item of `read` is of one of these tables."""
 
     def read(self, after: Position | None) -> Iterator[Captured]:
-        """What came after a position, in order; all that is there and all that comes, if it is None.
+        """What came after a position, in order. None: everything, from the beginning; what is still to come included.
 
         Asking for the next item means that the last one with a position is durable, unless the source `Confirms`. An
         item that has rows has another position than the item before it. Reading again from a position gives the same

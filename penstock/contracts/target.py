@@ -78,18 +78,18 @@ class Target(Protocol):
     The instance that runs the app calls, from one thread at a time: `take_over` once, then `apply` for one epoch after
     the other, then `close`. A token is the number of an instance: each start of the app has a higher one. After an
     UnavailableError the same call may be made again: whatever became of the first, nothing is applied twice. The loop
-    around epochs does so, hence a target need not be patient itself.
+    around epochs does so, hence a target does not retry by itself.
 
     What only some targets can do is a power, a Protocol of its own below: `KeepsTables`, `CannotTakeBack`,
     `LimitsEpochs`.
     """
 
     def take_over(self, app: str, token: int) -> int:
-        """Be the instance that may apply from now on; the number of the last epoch that was applied, 0 for none.
+        """Become the instance that may apply epochs; returns the number of the last one that was applied, 0 for none.
 
-        Once it has returned, every call by an instance with a lower token is refused with FencedError, also one that is
-        under way in another process and has not yet been applied. An equal or higher token that was here before:
-        FencedError.
+        Once it has returned, every call by an instance with a lower token is refused with FencedError, including one
+        that is under way in another process and has not been applied yet. FencedError if an equal or higher token took
+        over before.
         """
 
     def apply(self, epoch: int, changes: Mapping[str, Iterable[Changes]], *, show: Iterable[str] = ()) -> bool:
@@ -105,14 +105,14 @@ class Target(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of everything. What was applied stays; calling it again does nothing."""
+        """Release what is open. What was applied stays; calling it again does nothing."""
 
 
 @runtime_checkable
 class KeepsTables(Protocol):
-    """The power of a target that keeps answers as tables: they can be built hidden beside the old, and be dropped.
+    """The power of a target that keeps answers as tables: new ones can be built hidden beside the old, and dropped.
 
-    An answer that changes, or whose table is not where the app is, is built again from the log, hidden until it is
+    An answer that changes, or whose table is at another epoch than the app, is rebuilt from the log, hidden until it is
     complete. All of it is called after `take_over`.
     """
 
@@ -120,31 +120,30 @@ class KeepsTables(Protocol):
         """The last epoch that was applied, and the versions of all tables."""
 
     def declare(self, tables: Sequence[TargetTable], *, hidden: bool = False) -> None:
-        """Make what is missing of these tables; those that are there as declared stay as they are.
+        """Create the tables that are missing; those that exist as declared stay as they are.
 
-        A table that is there with other columns, another key or another version: with `hidden`, a new one is made
-        beside it, takes the changes from then on, and is shown by a later `apply`; else DeclarationError, and nothing
-        is made.
+        If a table exists with other columns, another key or another version: with `hidden`, a new one is created beside
+        it, receives the changes from then on, and is shown by a later `apply`; otherwise DeclarationError, and nothing
+        is created.
         """
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove tables with all their rows, also hidden ones. Unknown names are passed over."""
+        """Remove tables with all their rows, also hidden ones. Unknown names are ignored."""
 
     def realign(self, epoch: int) -> None:
-        """Take `epoch` for the last one applied: for an app that went back, or was begun anew, and builds what it needs
-        again."""
+        """Treat `epoch` as the last one applied: the app went back or started anew, and rebuilds what it needs."""
 
 
 @runtime_checkable
 class CannotTakeBack(Protocol):
-    """What a target is that cannot take back what it wrote: others may have read it.
+    """The trait of a target that cannot take back what it wrote, because others may have read it.
 
-    A sink begins there with an empty destination. While its answer is built again, and says what was written before, it
-    is muted; if it says something else, the program is refused. All of it is called after `take_over`.
+    A sink starts with an empty destination. It is muted while a rebuild repeats what was written before; if the rebuilt
+    answer differs, the program is refused. All of it is called after `take_over`.
     """
 
     def prepare(self, sinks: Iterable[str]) -> None:
-        """Make the destinations of these sinks that are missing. Called once, before the first epoch."""
+        """Create the missing destinations of these sinks. Called once, before the first epoch."""
 
     def last_epoch(self) -> int:
         """The last epoch that was applied; 0 for none."""
@@ -155,11 +154,11 @@ class CannotTakeBack(Protocol):
 
 @runtime_checkable
 class LimitsEpochs(Protocol):
-    """What a target is that takes only so much in one epoch.
+    """The trait of a target that accepts only so much in one epoch.
 
     `apply` raises TooMuchError if it is given more, and has changed nothing. Such targets are given an epoch before
     those without a limit, so that it can be planned again with fewer rows while nobody has seen anything of it.
     """
 
     def most_bytes(self) -> int:
-        """How much it takes in one epoch, in bytes of Arrow memory."""
+        """How much it accepts in one epoch, in bytes of Arrow memory."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.flow.accumulators import SKETCHES, adds_up
 from penstock.flow.expressions import split_aggregates
-from penstock.flow.lateness import correction_period, window_end
+from penstock.flow.lateness import correction_period, timed_join_memory, window_end
 from penstock.flow.plan import (
     Aggregate,
     AsOfJoin,
@@ -83,7 +83,7 @@ def _describe_join(node: Join | TimedJoin | AsOfJoin) -> str:
         case Join():
             return f"rows of both sides{_per(tuple(map(join_key_text, node.on)))}, for ever"
         case TimedJoin():
-            kept_for = duration_text(node.before + node.after + node.keep)
+            kept_for = duration_text(max(timed_join_memory(node.how, node.before, node.after, node.keep)))
             return (
                 f"events of both sides{_per(tuple(map(join_key_text, node.on)))}, until {kept_for} after they happened"
             )

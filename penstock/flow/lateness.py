@@ -15,6 +15,7 @@ from penstock.flow.plan import (
     Distinct,
     Emit,
     Hopping,
+    How,
     Join,
     Late,
     Lateness,
@@ -202,6 +203,19 @@ def _delay(node: Node, delays: Mapping[Node, int]) -> int:
             return max(left, node.after + right)
         case _:
             return max(left, right) + _last_partner(node)
+
+
+def timed_join_memory(how: How, before: int, after: int, keep: int) -> tuple[int, int]:
+    """How long after it happened a row of the left side, and one of the right side, is needed by a timed join.
+
+    It is needed while a partner may come. Where it matters whether a row has any partner (outer, semi and anti joins),
+    it is also needed while other partners of its partners may come: up to the time of the last partner, and as long
+    again.
+    """
+    while_partners_come = before + after + keep
+    left = while_partners_come + (after if how in ("right", "full") else 0)
+    right = while_partners_come + (before if how in ("left", "full", "semi", "anti") else 0)
+    return left, right
 
 
 def window_end(node: Node, group: tuple[str, ...]) -> str | None:

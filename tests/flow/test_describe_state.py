@@ -50,7 +50,7 @@ def test_the_state_of_every_node_is_described(orders: Stream, customers: Table) 
             "events of both sides per order_id, until 2 hours after they happened"
         ),
         orders.join(orders, on="order_id", within="1 hour", before="1 hour", how="semi"): (
-            "events of both sides per order_id, until 3 hours after they happened"
+            "events of both sides per order_id, until 4 hours after they happened"
         ),
         orders.join(customers.drop("country").latest(), on={"customer_id": "id"}): (
             "one row per id, until it is deleted"

@@ -31,6 +31,7 @@ from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIG
 from penstock.engine.state.columns import COUNT, GONE
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
+from penstock.flow.lateness import timed_join_memory
 from penstock.flow.shapes import joined_columns
 
 _SLOT = "_c"  # prefix of the columns that rows of both sides share
@@ -41,13 +42,22 @@ OperatorFactory = Callable[[SideColumns, SideColumns], PairOperator]
 
 def join(graph: Graph, left: DataFrame, right: DataFrame, node: flow.Join | flow.TimedJoin) -> DataFrame:
     """The pairs of rows with the same key, and rows without a partner as the kind of join says."""
-    bounds = Bounds(node.before, node.after, node.keep) if isinstance(node, flow.TimedJoin) else None
+    bounds, kept_for = None, (0, 0)
+    if isinstance(node, flow.TimedJoin):
+        bounds = Bounds(node.before, node.after, node.keep)
+        kept_for = timed_join_memory(node.how, node.before, node.after, node.keep)
     moments = {} if bounds is None else {MOMENT: MOMENT}
 
     def operator(left_columns: SideColumns, right_columns: SideColumns) -> PairOperator:
         sides = [
-            Side(graph.state_name(node, prefix.strip("_")), SideColumns({**columns.slots, **moments}), prefix, bounds)
-            for prefix, columns in ((LEFT, left_columns), (RIGHT, right_columns))
+            Side(
+                graph.state_name(node, prefix.strip("_")),
+                SideColumns({**columns.slots, **moments}),
+                prefix,
+                bounds,
+                kept,
+            )
+            for prefix, columns, kept in zip((LEFT, RIGHT), (left_columns, right_columns), kept_for, strict=True)
         ]
         return Join(sides[0], sides[1], node.how)
 

@@ -62,20 +62,20 @@ class Bounds:
     after: int
     keep: int
 
-    def expiry(self, moments: Numbers) -> Numbers:
-        """For rows with these times, the watermarks from which on no event that is on time can be their partner."""
-        return moments + (self.before + self.after + self.keep + 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Side(SideRows):
-    """The rows of one side. The names of its columns begin with `prefix`. Without `bounds` rows are kept forever."""
+    """The rows of one side. The names of its columns begin with `prefix`.
+
+    With `bounds` a row is kept for `kept_for` after it happened, else forever.
+    """
 
     prefix: str
     bounds: Bounds | None = None
+    kept_for: int = 0
 
     def expiry(self, rows: pa.RecordBatch, whole: bool) -> Numbers | None:
-        return None if self.bounds is None else self.bounds.expiry(integers(rows, MOMENT))
+        return None if self.bounds is None else integers(rows, MOMENT) + (self.kept_for + 1)
 
     @property
     def user_columns(self) -> list[str]:

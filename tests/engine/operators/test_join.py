@@ -18,6 +18,7 @@ from penstock.engine.operators.join import Bounds, Join, JoinType, Side
 from penstock.engine.operators.sides import LEFT, NO_LEFT_KEY, NO_RIGHT_KEY, RIGHT, SIDE, SideColumns
 from penstock.engine.state.arrangement import Arrangement
 from penstock.engine.state.columns import COUNT
+from penstock.flow.lateness import timed_join_memory
 
 SCHEMA = pa.schema(
     [
@@ -129,7 +130,8 @@ class Nearby:
 
     def __init__(self, how: JoinType, bounds: Bounds) -> None:
         ours, theirs = (SideColumns({**columns.slots, MOMENT: MOMENT}) for columns in (OURS, THEIRS))
-        self._join = Join(Side("one", ours, LEFT, bounds), Side("other", theirs, RIGHT, bounds), how)
+        left, right = timed_join_memory(how, bounds.before, bounds.after, bounds.keep)
+        self._join = Join(Side("one", ours, LEFT, bounds, left), Side("other", theirs, RIGHT, bounds, right), how)
         self._bounds = bounds
         schema = SCHEMA.append(pa.field(MOMENT, pa.int64()))
         self._schema = schema
@@ -229,6 +231,19 @@ def test_a_join_near_in_time_equals_that_of_the_rows_that_came_in_time(
                 changes.append((row, 1))
         assert joined.step(changes, joined.watermark + further) == late
         assert +joined.answers == +nearby(how, bounds, present, joined.watermark)
+
+
+@pytest.mark.parametrize(("how", "is_right"), [("right", False), ("full", True), ("left", True), ("anti", True)])
+def test_a_row_that_lost_sight_of_its_first_partner_is_not_taken_for_one_without(how: JoinType, is_right: bool) -> None:
+    """The row at 11 has a partner at 0, which nobody else can join any more; then another partner comes."""
+    bounds = Bounds(0, 20, 0) if not is_right else Bounds(20, 0, 0)
+    joined = Nearby(how, bounds)
+    history = [([((is_right, 1, 0, 0), 1), ((not is_right, 1, 11, 0), 1)], 10), ([((is_right, 2, 15, 0), 1)], 21)]
+    present = Counter[Moment]()
+    for changes, watermark in [*history, ([((is_right, 1, 1, 0), 1)], 21)]:
+        present.update(row for row, _ in changes)
+        assert joined.step(changes, watermark) == 0
+        assert +joined.answers == +nearby(how, bounds, present, watermark)
 
 
 def test_a_key_with_many_rows_goes_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
