@@ -8,8 +8,10 @@ export PYTHON
 
 PYTEST := .venv/bin/python -m pytest -n 2 --dist loadgroup
 WITH_JAVA := tools/setup.sh with_java
+# Strict and from nothing each time: Sphinx would not repeat the warnings of pages that it has read before.
+SPHINX := sphinx-build --quiet --fresh-env --fail-on-warning --doctree-dir build/doctrees
 
-.PHONY: help demo test test-long check bench lock clean
+.PHONY: help demo test test-long check docs bench lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,14 +28,20 @@ test: .venv/.ready ## Run the tests; more for pytest: make test ARGS="-k torn -x
 test-long: .venv/.ready ## Run all tests, also those that take minutes
 	@PENSTOCK_TEST_LONG=1 $(WITH_JAVA) $(PYTEST) -m "long or not long" $(ARGS)
 
-check: .venv/.ready ## Lint, format, types and import rules; all are run, any can fail
+check: .venv/.ready ## Lint, format, types, import rules and docs; all are run, any can fail
 	@failed=0; \
 	step() { echo "== $$*"; ".venv/bin/$$1" "$${@:2}" || failed=1; }; \
 	step ruff check .; \
 	step ruff format --check .; \
 	step mypy; \
 	step lint-imports --no-logo --cache-dir build/imports; \
+	step $(SPHINX) -b dummy docs build/docs-check; \
 	exit $$failed
+
+docs: .venv/.ready ## Build the docs site into build/site, for reading without a network
+	@rm -rf build/site
+	@.venv/bin/$(SPHINX) docs build/site
+	@echo "open build/site/index.html"
 
 bench: .venv/.ready ## Run the benchmarks; one part of them: make bench ONLY=log
 	@$(WITH_JAVA) .venv/bin/python -m benchmarks.run $(if $(ONLY),--only $(ONLY))

@@ -10,6 +10,8 @@
 
 A document runs in a temporary directory and with a `__main__` of its own; documents share a process, so that they share
 a JVM. By hand: `python tests/test_docs.py README.md`, which runs it in the current directory.
+
+What documents link to is checked as well: inside docs/ by the site's build in `make check`, elsewhere here.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<label>[^\s`]*)")
 NOT_RUN = re.compile(r"^\s*<!-- not run:(?P<reason>.*)-->\s*$")
 EXITS = re.compile(r"^\s*<!-- exits (?P<status>\d+) -->\s*$")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Spark runs Python where its JVM was started, and this document gives it relative paths.
 OWN_PROCESS = {"spark.md"}
 MISNAMED = {"py", "python3", "pycon", "ipython", "bash", "shell", "zsh", "shell-session", "shellsession"}
@@ -287,6 +290,13 @@ def test_every_block_of_the_document_runs(document: Path, tmp_path: Path, proces
         process.close()
     if problem is not None:
         pytest.fail(problem, pytrace=False)
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
+def test_what_the_document_links_to_exists(document: Path) -> None:
+    targets = LINK.findall(document.read_text(encoding="utf-8"))
+    relative = [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
+    assert [target for target in relative if not (ROOT / target).exists()] == []
 
 
 RIGHT = """
