@@ -163,7 +163,7 @@ def produce(
     """Append rows from stdin or a file to a topic.
 
     With --producer every row is stored once: the log remembers how much of the input it has seen under this name. After
-    a crash, run the same command with the same input again; what was stored is passed over, the rest is stored. The
+    a crash, run the same command with the same input again; what was stored is skipped, the rest is stored. The
     input may have grown in the meantime. Use another name for another input.
 
     In CSV, values are read by the topic's schema; an empty field is null. In CSV and JSON binary is base64, times are
