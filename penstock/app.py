@@ -16,7 +16,8 @@ from penstock.flow.keywords import refuse_unknown_keywords
 from penstock.flow.load import load_declarations, read_program
 from penstock.flow.location import Declaring, caller_location
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
-from penstock.flow.plan import Changelog, ExternalSink, Node, Output, Plan, Shape, Sink, Source, Timing, Topic, View
+from penstock.flow.plan import Changelog, ExternalSink, Output, Plan, Shape, Sink, Source, Timing, Topic, View
+from penstock.flow.rows import check_rows
 from penstock.flow.settings import AppSettings
 from penstock.flow.sinks import SinkTopic, check_key, check_sink_topic, check_url_shape
 from penstock.flow.stream import Stream
@@ -152,7 +153,7 @@ class App(SuggestsNames):
         """
         with Declaring(f"view '{name}'") as location:
             check_output_name(name, "view")
-            self._output(View(name, _node_of(rows), location))
+            self._output(View(name, check_rows(rows).node, location))
             self._named.setdefault(name, rows)
 
     @refuse_unknown_keywords(_SINK_HINTS)
@@ -171,7 +172,7 @@ class App(SuggestsNames):
         """
         with Declaring(f"sink '{name}'") as location:
             check_output_name(name, "sink")
-            node = _node_of(rows)
+            node = check_rows(rows).node
             if isinstance(to, str):
                 check_url_shape(to)
                 check_target(to)
@@ -351,14 +352,6 @@ def _app_in_sql(path: Path) -> App:
         raise DeclarationError(f"{path}: it is not text in UTF-8") from None
     name = app_name(str(path), path.stem)
     return declare_app(text, str(path), lambda settings: App(name, settings=settings))
-
-
-def _node_of(rows: object) -> Node:
-    if not isinstance(rows, Stream | Table):
-        raise DeclarationError(
-            f"a stream or a table is needed; found {rows!r}", hint="end group_by(...) with .agg(...)"
-        )
-    return rows.node
 
 
 def _list_apps(apps: dict[str, App]) -> str:

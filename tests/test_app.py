@@ -223,6 +223,7 @@ def test_a_name_that_is_none_for_a_view_is_refused(app: App, name: str) -> None:
 def test_groups_without_aggregates_are_no_view(app: App) -> None:
     with pytest.raises(DeclarationError) as refused:
         app.view("v", app.topic("orders", schema="a int").group_by("a"))  # type: ignore[arg-type]
+    assert "found group_by(...)" in refused.value.message
     assert refused.value.hint == "end group_by(...) with .agg(...)"
 
 

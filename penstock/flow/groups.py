@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from penstock.flow.table import Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Groups(AnswersHabits):
     """Rows grouped by columns. `agg` says what to compute for each group."""
 
     node: Node
     keys: tuple[Named, ...]
     windowing: Windowing | None = None
+
+    def __repr__(self) -> str:
+        return "group_by(...)"
 
     def agg(self, /, *unnamed: Never, **named: str) -> Table:
         """A table with a row for each group: `.agg(revenue="sum(amount)", orders="count(*)")`.
@@ -41,7 +44,7 @@ class Groups(AnswersHabits):
             return aggregate(self, unnamed, named, location)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RankedGroups(Groups):
     """Groups without a window. `top` keeps the first rows of each."""
 
@@ -55,12 +58,15 @@ class RankedGroups(Groups):
             return Table(top(node, n, by, [key.name for key in self.keys], ties, location))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WindowedRows(AnswersHabits):
     """Rows in windows of their event time. `group_by` says how to group the rows of a window, `agg` takes them all."""
 
     node: Node
     windowing: Windowing
+
+    def __repr__(self) -> str:
+        return "window(...)"
 
     def group_by(self, /, *columns: str, **named: str) -> Groups:
         """The rows of each window by columns, and by new ones given as `name="expression"`; without any, one group.

@@ -189,7 +189,7 @@ def check_rows(rows: object) -> Rows:
         return rows
     raise DeclarationError(
         f"a stream or a table is needed; found {rows!r}",
-        hint="end group_by(...) with .agg(...)" if hasattr(rows, "agg") else None,
+        hint=f"end {rows!r} with .agg(...)" if hasattr(rows, "agg") else None,
     )
 
 

@@ -270,7 +270,7 @@ def measure_earlier(parent: Parent, root: str) -> None:
 
 def tell_measures_of_may(parent: Parent, root: str) -> None:
     with Log(root) as log:
-        rows = log.topic("measures").read("2026-05-01T00:00:00Z")
+        rows = log.topic("measures").read("2026-05-01T00:00:00Z").to_arrow()
         parent.tell("measures", of_a=rows.column("who").to_pylist().count("A"))
 
 

@@ -97,6 +97,13 @@ def test_a_mistake_in_the_program_is_told_with_its_line(
     assert message in refused.value.message
 
 
+def test_a_function_of_pyspark_in_a_declaration_is_answered_with_what_to_write(program: Callable[[str], Path]) -> None:
+    path = program("from pyspark.sql import functions as F\n\nF.when('amount', 1)\n")
+    with pytest.raises(DeclarationError, match=r"shop\.py:3: a function of PySpark was called") as raised:
+        load_app(path)
+    assert "expressions are Spark SQL strings" in str(raised.value.hint)
+
+
 def test_a_mistake_in_a_declaration_is_told_as_it_is(program: Callable[[str], Path]) -> None:
     with pytest.raises(DeclarationError) as refused:
         load_app(program(SHOP + "orders.where('b > 1')\n"))
