@@ -245,16 +245,10 @@ def test_ctrl_c_pressed_twice_stops_at_once_and_leaves_no_process(program: Path,
     assert_gone(processes)
 
 
-def test_ctrl_c_ends_tail_and_produce_with_at_most_one_line(program: Path, root: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_tail(program: Path, root: Path, tmp_path: Path) -> None:
     append(root, 0, 1)
     tail = Terminal("-m", "penstock", "tail", "events", "-f", "--log", root, folder=tmp_path)
     tail.wait_for("id=0")
     tail.press(CTRL_C)
     assert tail.ended() == 0  # that is how one ends it
     assert "Traceback" not in tail.shown
-    produce = Terminal("-m", "penstock", "produce", "events", "--log", root, folder=tmp_path)
-    produce.press('{"id": 7}\n')
-    wait_until(lambda: '{"id": 7}' in (produce._read() or produce.shown), "nothing is echoed")
-    produce.press(CTRL_C)
-    assert produce.ended() == -signal.SIGINT
-    assert "Traceback" not in produce.shown
