@@ -199,6 +199,8 @@ def _held_by(topic: TopicStatus, now: int) -> str | None:
     name = "rows without a producer" if producer.name is None else f"producer '{producer.name}'"
     if producer.newest is None or producer.last_append is None:
         return name
+    if producer.silent:
+        return f"nobody: {name} silent for longer than `idle`, last row {_ago(producer.last_append, now)} ago"
     return f"{name}: at {instant_text(producer.newest)}, last row {_ago(producer.last_append, now)} ago"
 
 

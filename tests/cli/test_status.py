@@ -69,6 +69,14 @@ def test_one_app_is_shown_with_everything(run: Callable[..., Result], log: Log, 
     assert any(line[:2] == ["before", "1"] for line in lines)
 
 
+def test_a_silent_producer_is_not_said_to_hold_the_watermark_back(
+    run: Callable[..., Result], log: Log, orders: str
+) -> None:
+    silent = SourceTime(NOON, {0: Clock(NOON, NOON)}, held_by=0, held_until=NOON)
+    ReadingApp(log).commit_epoch({orders: 3}, {orders: silent})
+    assert "nobody: rows without a producer silent for longer than `idle`, last row " in run("status", "shop").stdout
+
+
 def test_a_backfill_shows_its_progress_and_what_stands_still(run: Callable[..., Result], log: Log, orders: str) -> None:
     app = ReadingApp(log)
     app.commit_epoch({orders: 3})
@@ -88,6 +96,7 @@ def test_json_has_the_same_facts(run: Callable[..., Result], log: Log, orders: s
         "name": None,
         "newest": "2026-05-01T12:00:00Z",
         "last_append": "2026-05-01T12:00:00Z",
+        "silent": False,
     }
     assert document["epochs"][0]["committed_at"] == "2026-05-01T12:00:02Z"
 

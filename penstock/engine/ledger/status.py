@@ -21,18 +21,22 @@ from penstock.engine.plan.cut import Cut, Ends, SourceCut
 from penstock.engine.plan.watermark import SourceTime
 from penstock.errors import DeclarationError, PenstockError
 from penstock.log import Log as EmbeddedLog
-from penstock.units import NO_TIME
+from penstock.units import NO_TIME, now_microseconds
 
 OutputState = Literal["live", "waiting", "being built", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatus:
-    """A producer: its name (None for rows without one), its newest event time, and when it last stored an event."""
+    """A producer: its name (None for rows without one), its newest event time, and when it last stored an event.
+
+    `silent`: it has stored nothing for longer than `idle` since the last epoch, so the next epoch does not wait for it.
+    """
 
     name: str | None
     newest: int | None
     last_append: int | None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class TopicStatus:
     """How far an app has read a topic.
 
     `lag` is how many offsets are unread, `oldest_unread` when the first of them was stored. `lost` are offsets that
-    retention removed before they were read. `held_by` is the producer that the watermark waits for. `finished`: the
-    watermark is where a run with --finish moved it. `dropped`: the topic was dropped, or created again under its name.
+    retention removed before they were read. `held_by` is the producer that the watermark waits for, as of the
+    last epoch. `finished`: the watermark is where a run with --finish moved it. `dropped`: the topic was dropped, or
+    created again under its name.
     """
 
     topic: str
@@ -240,13 +245,14 @@ def _topic_status(topic: Topic, source: SourceCut, names: Mapping[int, str]) -> 
     starts, ends = topic.starts(), topic.ends()
     read = {number: source.ends.get(number, start) for number, start in starts.items()}
     time = source.time or SourceTime()
+    lag = sum(max(0, end - read[number]) for number, end in ends.items())
     return TopicStatus(
         topic.name,
-        sum(max(0, end - read[number]) for number, end in ends.items()),
+        lag,
         _oldest_unread(topic, {number: max(read[number], starts[number]) for number in starts}, ends),
         sum(max(0, starts[number] - offset) for number, offset in read.items()),
         _time_or_none(time.watermark),
-        _producer_status(time, names),
+        _producer_status(time, names, now=None if lag else now_microseconds()),
         time.watermark != NO_TIME and time.watermark == time.finished_at,
     )
 
@@ -265,11 +271,17 @@ def _append_time(topic: Topic, number: int, start: int, end: int) -> int | None:
     return None if batch is None else batch.append_time
 
 
-def _producer_status(time: SourceTime, names: Mapping[int, str]) -> ProducerStatus | None:
+def _producer_status(time: SourceTime, names: Mapping[int, str], *, now: int | None) -> ProducerStatus | None:
+    """`now` is None while rows are unread: they may be of this producer."""
     clock = None if time.held_by is None else time.producers.get(time.held_by)
     if time.held_by is None or clock is None:
         return None
-    return ProducerStatus(names.get(time.held_by), _time_or_none(clock.max_time), _time_or_none(clock.last_append))
+    return ProducerStatus(
+        names.get(time.held_by),
+        _time_or_none(clock.max_time),
+        _time_or_none(clock.last_append),
+        silent=now is not None and time.held_until != NO_TIME and now > time.held_until,
+    )
 
 
 def _time_or_none(time: int) -> int | None:

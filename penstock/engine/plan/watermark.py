@@ -43,7 +43,8 @@ class SourceTime:
     """The time of a topic at a cut. `quiet_until` is the clock up to which silence has moved the watermark.
 
     `held_by` is the producer that the watermark waits for: the one furthest behind of those that are active; None if
-    none is. `finished_at` is where the input was last declared to have ended (`finish`).
+    none is, and `held_until` the clock at which it has been silent for `idle`, so that it no longer counts.
+    `finished_at` is where the input was last declared to have ended (`finish`).
     """
 
     watermark: int = NO_TIME
@@ -51,6 +52,7 @@ class SourceTime:
     quiet_until: int = NO_TIME
     held_by: int | None = None
     finished_at: int = NO_TIME
+    held_until: int = NO_TIME
 
 
 def advance(
@@ -90,12 +92,14 @@ def advance(
     watermark = max(before.watermark, _smallest(counted, timing, now))  # 2, 5
     if quiet and watermark != NO_TIME:
         watermark += _silence(before, newest, timing, now)  # 4
+    held_by = min(active, key=lambda producer: _watermark(active[producer], timing, now), default=None)
     return SourceTime(
         watermark,
         _without_forgotten(producers, newest, present, timing),
         now if quiet else min(before.quiet_until, now),
-        min(active, key=lambda producer: _watermark(active[producer], timing, now), default=None),
+        held_by,
         before.finished_at,
+        NO_TIME if held_by is None else active[held_by].last_append + timing.idle,
     )
 
 
@@ -103,7 +107,7 @@ def finish(time: SourceTime | None, end: int) -> SourceTime | None:
     """The time of a topic whose input has ended, with every window over at `end`. Without events it has no time."""
     if time is None or time.watermark == NO_TIME or end <= time.watermark:
         return time
-    return replace(time, watermark=end, held_by=None, finished_at=end)
+    return replace(time, watermark=end, held_by=None, finished_at=end, held_until=NO_TIME)
 
 
 def _merge_clocks(

@@ -82,6 +82,17 @@ def test_the_producer_that_holds_the_watermark_back_is_named(log: Log) -> None:
     assert not topic.finished
 
 
+def test_a_producer_that_has_been_silent_for_longer_than_idle_no_longer_holds_it_back(log: Log) -> None:
+    time = SourceTime(NOON, {0: Clock(NOON, NOON)}, held_by=0, held_until=NOON + 30 * SECOND)
+    app = ReadingApp(log)
+    app.commit_epoch({"orders": 4}, {"orders": time})
+    (topic,) = app_status(log, "shop").topics
+    assert topic.held_by == ProducerStatus(None, NOON, NOON, silent=False)  # rows are unread, perhaps of this producer
+    app.commit_epoch({"orders": 6}, {"orders": time})
+    (topic,) = app_status(log, "shop").topics
+    assert topic.held_by == ProducerStatus(None, NOON, NOON, silent=True)
+
+
 def test_a_watermark_that_was_moved_by_the_end_of_the_input_says_so(log: Log) -> None:
     ended = finish(SourceTime(NOON, {0: Clock(NOON)}, held_by=0), NOON + 5)
     assert ended is not None

@@ -210,6 +210,7 @@ def test_the_producer_that_has_come_furthest_is_not_forgotten_for_its_windows_ar
 def test_the_active_producer_furthest_behind_holds_the_watermark() -> None:
     time = after(SourceTime(), live(NOON, NOON - MINUTE), now=NOON)
     assert time.held_by == 2
+    assert time.held_until == NOON + TIMING.idle
     promised = after(time, promises={2: NOON + SECOND}, now=NOON)
     assert promised.held_by == 1
     assert after(time, {1: Seen(NOON + MINUTE, NOON + MINUTE)}, now=NOON + MINUTE).held_by == 1  # the other one is idle
