@@ -164,7 +164,8 @@ def produce(
 
     With --producer every row is stored once: the log remembers how much of the input it has seen under this name. After
     a crash, run the same command with the same input again; what was stored is skipped, the rest is stored. The
-    input may have grown in the meantime. Use another name for another input.
+    input may have grown in the meantime. Use another name for another input. Without --producer, a rerun after a bad
+    line stores the rows before it a second time.
 
     In CSV, values are read by the topic's schema; an empty field is null. In CSV and JSON binary is base64, times are
     ISO 8601, and arrays, maps and structs are JSON. A line has at most 64 MiB.

@@ -85,13 +85,28 @@ class Transfer:
             # One attempt: whoever runs the command can run it again if the log is unavailable.
             pump(source, self, options=PumpOptions(attempts=1))
         except RowError as error:
-            raise self._explained(error) from None
+            problem = self._explained(error)
+            raise RowError(problem.message, hint=self._how_to_continue(problem.hint)) from None
 
     def _explained(self, problem: RowError) -> RowError:
         """The problem, with a hint that the schema was guessed if it is about a column and not about the syntax."""
         if not self._guessed or "column" not in problem.message:
             return problem
         return RowError(problem.message, hint=f"{problem.hint}; {GUESSED_HINT}" if problem.hint else GUESSED_HINT)
+
+    def _how_to_continue(self, hint: str | None) -> str:
+        """The hint for a bad row that ended the transfer: what is stored, and how a rerun does not store it again."""
+        if self.producer is not None:
+            advice = "mend the row and run the same command again: what is stored is skipped"
+        elif not self.stored:
+            advice = "nothing is stored: mend the row and run the same command again"
+        else:
+            stored = "1 row before it is" if self.stored == 1 else f"{self.stored:,} rows before it are"
+            advice = (
+                f"{stored} stored, and a rerun of the whole input would store them again: continue with what follows "
+                f"{self.place} {self.last_line}; with --producer NAME from the start, a rerun skips what is stored"
+            )
+        return f"{hint}; {advice}" if hint else advice
 
     @property
     def token(self) -> int:

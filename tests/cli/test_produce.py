@@ -74,10 +74,14 @@ def test_a_bad_line_stops_the_work_and_everything_before_it_is_stored(
 ) -> None:
     result = run("produce", topic, stdin=lines_of(range(3)) + '{"id": "x"}\n' + lines_of(range(3, 9)))
     assert result.exit_code == 1
+    hint = (
+        "hint: give an int; 3 rows before it are stored, and a rerun of the whole input would store them again: "
+        "continue with what follows line 3; with --producer NAME from the start, a rerun skips what is stored"
+    )
     assert result.stderr.splitlines() == [
         "stored 3 rows in 't'; the last was line 3",
         "error: topic 't': line 4, column 'id' takes bigint; found 'x' (str)",
-        "hint: give an int",
+        hint,
     ]
     assert stored_ids(log) == [0, 1, 2]
 
