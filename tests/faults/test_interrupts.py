@@ -252,3 +252,14 @@ def test_ctrl_c_ends_tail(program: Path, root: Path, tmp_path: Path) -> None:
     tail.press(CTRL_C)
     assert tail.ended() == 0  # that is how one ends it
     assert "Traceback" not in tail.shown
+
+
+def test_ctrl_c_in_produce_says_what_was_stored(program: Path, root: Path, tmp_path: Path) -> None:
+    produce = Terminal("-m", "penstock", "produce", "events", "--log", root, folder=tmp_path)
+    produce.press('{"id": 7, "kind": "a", "amount": 1, "at": "2024-05-01T12:00:00Z"}\n')
+    with Log(root) as log:  # a line that is typed is stored at once, not at the end of the input
+        wait_until(lambda: sum(log.topic("events").ends().values()) == 1, "the row is not stored")
+    produce.press(CTRL_C)
+    assert produce.ended() == -signal.SIGINT
+    assert "stored 1 row in 'events'; the last was line 1" in produce.shown
+    assert "Traceback" not in produce.shown
