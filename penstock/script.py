@@ -73,6 +73,8 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
         check_session(options.spark)
     else:
         let_workers_import_from(Path(sys.path[0]))
+        if sys.stderr.isatty():  # elsewhere, a program's own output stays as it is
+            _print_line(f"app '{app.name}': starting Spark")
     listener = Listener(
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )

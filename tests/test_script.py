@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -141,6 +143,19 @@ def test_a_script_runs_is_interrupted_with_one_line_and_continues_under_the_comm
         assert process.wait(60) == 0
     resume = forecast(load_app(script).plan, Path("log")).resume  # what `penstock run shop.py` would do
     assert (list(resume.kept), resume.rebuilt) == (["kinds"], ())
+
+
+@NEEDS_SPARK
+@pytest.mark.usefixtures("spark")  # for Java; it runs in a process of its own
+def test_on_a_terminal_a_script_says_that_spark_is_starting(script: Path) -> None:
+    script.write_text(SCRIPT.partition("if __name__")[0] + "\napp.run(once=True)\n")
+    terminal, its_end = pty.openpty()
+    with open(terminal, "rb", buffering=0) as shown:
+        ended = subprocess.run(
+            [sys.executable, script], stdout=subprocess.DEVNULL, stderr=its_end, check=False, timeout=240
+        )
+        os.close(its_end)
+        assert (ended.returncode, shown.read(1000)) == (0, b"app 'shop': starting Spark\r\n")
 
 
 def test_a_script_that_fails_shows_one_line_and_a_hint(script: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.engine.spark import SparkSession
     from penstock.flow.plan import Plan
     from penstock.log import Producer, Rows
+    from penstock.schema.result import Result
 
 Step = Literal["plan", "run", "publish", "commit"]
 DEFAULT_START = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -66,22 +67,27 @@ class Rig(SuggestsNames):
         spark: SparkSession | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        from penstock.engine.spark import start_spark
-
         self.app = app
         self.now = start
         self._own_folder = folder is None
         self._folder = Path(folder or tempfile.mkdtemp(prefix="penstock-rig-"))
-        self._spark = spark or start_spark(app.name, "local[2]")
         self._crash_at: Step | None = None
         self._producers: dict[str, Producer] = {}
         self.log = self._open_log(lambda: self.now.timestamp())
+        self._spark = spark or self._start_spark()
         self._instance: Instance | None = None
         self._compiled: tuple[Plan, CompiledPlan] | None = None
         self.restart()
 
     def _open_log(self, clock: Callable[[], float]) -> Log:
         return Log(self._folder, clock=clock)
+
+    def _start_spark(self) -> SparkSession:
+        """A small Spark that prints nothing: what it says goes to the file that `penstock run` writes too."""
+        from penstock.engine.loop import SPARK_OUTPUT
+        from penstock.engine.spark import start_spark
+
+        return start_spark(self.app.name, "local[2]", output=self.directory / SPARK_OUTPUT)
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -195,9 +201,10 @@ class Rig(SuggestsNames):
 
     # -- what can be seen ---------------------------------------------------------------------------------------------
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows of a query over the views."""
-        return list(query(self.directory, sql, parameters).rows())
+    def query(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Result:
+        """Ask the views with SQL, as `App.query` does: a sequence of dicts that also becomes Arrow, pandas, Polars."""
+        with query(self.directory, sql, parameters) as answer:
+            return answer.rows()
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """All rows of a view, sorted. Empty before the first epoch."""

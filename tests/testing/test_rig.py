@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ from penstock.app import App
 from penstock.errors import DeclarationError, PenstockError
 from penstock.flow.settings import AppSettings
 from penstock.flow.windows import tumbling
+from penstock.schema.result import Result
 from penstock.testing import Crash, Rig
 
 if TYPE_CHECKING:
@@ -43,6 +46,28 @@ def test_an_app_moves_only_when_the_test_says_so(spark: SparkSession) -> None:
         assert rig.run() == 1
         assert [(row["n"], row["total"]) for row in rig.view("minutes")] == [(1, 5)]
         assert rig.query("SELECT total FROM minutes WHERE n = ?", [1]) == [{"total": 5}]
+
+
+def test_a_query_gives_what_that_of_the_app_gives(spark: SparkSession) -> None:
+    with Rig(shop(), spark=spark) as rig:
+        rig.append("orders", [{"id": 1, "amount": 5, "placed": rig.now}])
+        rig.run()
+        found = rig.query("SELECT id FROM large WHERE id = $id", {"id": 1})
+        assert isinstance(found, Result)
+        assert (found, found.epoch, found.to_arrow().num_rows) == ([{"id": 1}], 1, 1)
+
+
+@pytest.mark.usefixtures("spark")  # for Java; it runs in a process of its own
+def test_a_rig_that_starts_spark_prints_nothing(tmp_path: Path) -> None:
+    program = (
+        "import penstock as ps; from penstock.testing import Rig; app = ps.App('quiet'); "
+        "app.view('ids', app.topic('t', schema='id long').select('id'))\n"
+        "with Rig(app) as rig: rig.append('t', [{'id': 1}]); rig.run(); assert rig.view('ids') == [{'id': 1}]"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
 
 
 def test_accounts_and_positions_can_be_inspected(spark: SparkSession) -> None:
