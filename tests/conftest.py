@@ -21,7 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Spark runs for minutes here, not for months: a JVM that compiles less leaves the cores to the tests. Apps that tests
 # start as processes inherit it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Made by `make test`. With `-Xlog:disable`, a JVM that it does not fit says nothing and starts without it.
+ARCHIVE = ROOT / "build" / "spark.jsa"
+if ARCHIVE.exists():
+    JAVA_OPTIONS += f" -Xlog:disable -XX:SharedArchiveFile={ARCHIVE}"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+
 
 # The default run tries the same examples every time, so that a red test is red for everyone; the long run searches.
 # Deadlines and `too_slow` measure the machine, not the code.
