@@ -19,13 +19,18 @@ help: ## List these targets
 .venv/.ready: requirements.lock pyproject.toml
 	@tools/setup.sh venv
 
+# A JVM starts faster with it, and without it the tests are the same: that it cannot be made is no reason to stop.
+build/spark.jsa: .venv/.ready tools/spark_archive.py
+	@echo "keeping Spark's classes in $@ (half a minute, once)"
+	-@$(WITH_JAVA) .venv/bin/python tools/spark_archive.py $@ >build/spark_archive.log 2>&1
+
 demo: .venv/.ready ## Run examples/live.py: a small app live, its views moving in the terminal
 	@$(WITH_JAVA) .venv/bin/python examples/live.py
 
-test: .venv/.ready ## Run the tests; more for pytest: make test ARGS="-k torn -x"
+test: .venv/.ready build/spark.jsa ## Run the tests; more for pytest: make test ARGS="-k torn -x"
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 
-test-long: .venv/.ready ## Run all tests, also those that take minutes
+test-long: .venv/.ready build/spark.jsa ## Run all tests, also those that take minutes
 	@PENSTOCK_TEST_LONG=1 $(WITH_JAVA) $(PYTEST) -m "long or not long" $(ARGS)
 
 check: .venv/.ready ## Lint, format, types, import rules and docs; all are run, any can fail

@@ -21,7 +21,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Spark runs for minutes here, not for months: a JVM that compiles less leaves the cores to the tests. Apps that tests
 # start as processes inherit it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Made by `make test`. With `-Xlog:disable`, a JVM that it does not fit says nothing and starts without it.
+ARCHIVE = ROOT / "build" / "spark.jsa"
+if ARCHIVE.exists():
+    JAVA_OPTIONS += f" -Xlog:disable -XX:SharedArchiveFile={ARCHIVE}"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+LONG = os.environ.get("PENSTOCK_TEST_LONG") == "1"
+
+# Here many programs run over a few rows each: Spark would take a third of the time to compile what it then uses once.
+# Everywhere else, and here in the long run, Spark compiles as it does for users.
+INTERPRETED_FOLDERS = ("tests/engine/oracle", "tests/engine/publish", "tests/engine/resume")
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 # The default run tries the same examples every time, so that a red test is red for everyone; the long run searches.
 # Deadlines and `too_slow` measure the machine, not the code.
@@ -42,7 +53,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-settings.load_profile("long" if os.environ.get("PENSTOCK_TEST_LONG") == "1" else "default")
+settings.load_profile("long" if LONG else "default")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if not LONG and item.nodeid.startswith(INTERPRETED_FOLDERS):
+                item.fixturenames.insert(0, "interpreted")
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +94,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Apps that are started meanwhile have their expressions interpreted, not compiled to byte code."""
+    # New sessions take their settings from here; those of the session of the tests are not passed on.
+    context = spark.sparkContext._jsc.sc().conf()
+    for name, value in INTERPRETED.items():
+        context.set(name, value)
+    yield
+    for name in INTERPRETED:
+        context.remove(name)
 
 
 def _java_version() -> int:
