@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
 from penstock.flow.event_time import check_clock_columns, timing_of
 from penstock.flow.habits import SuggestsNames
-from penstock.flow.keywords import refuse_unknown_keywords
 from penstock.flow.load import load_declarations, read_program
-from penstock.flow.location import Declaring, caller_location
+from penstock.flow.location import Declaring, caller_location, located
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
 from penstock.flow.plan import Changelog, ExternalSink, Output, Plan, Shape, Sink, Source, Timing, Topic, View
 from penstock.flow.rows import check_rows
@@ -37,18 +38,47 @@ if TYPE_CHECKING:
     from penstock.summary import EpochSummary, RunSummary
 
 DEFAULT_LOG = "./penstock-data"
-_TOPIC_HINTS = {name: f'time=ps.event_time("...", {name}="...")' for name in ("idle", "max_ahead", "sent", "received")}
-_SINK_HINTS = dict.fromkeys(("topic", "partitions"), 'to=ps.topic("...", partitions=2)')
+_SETTINGS_HINT = (
+    'create it beforehand, with "penstock topic create" or log.create_topic(..., settings=ps.TopicSettings(...))'
+)
+
+_KEY_HINT = 'a view has the key of its rows: that of .group_by(...), .latest("id") or app.table(..., key="id")'
+_HINTS = {
+    "__init__": {
+        **dict.fromkeys(("path", "folder", "directory", "url"), 'log="./penstock-data"'),
+        **dict.fromkeys(("spark", "master"), "the session is given to app.run(spark=...)"),
+        **{field.name: f"settings=ps.AppSettings({field.name}=...)" for field in fields(AppSettings)},
+    },
+    "topic": {
+        **{name: f'time=ps.event_time("...", {name}="...")' for name in ("idle", "max_ahead", "sent", "received")},
+        **{field.name: _SETTINGS_HINT for field in fields(TopicSettings)},
+        "columns": 'schema="order_id bigint not null, placed_at timestamp"',
+    },
+    "table": {"lateness": "rows of a table are never late: it goes to app.topic(...)", "primary_key": 'key="id"'},
+    "view": {
+        **dict.fromkeys(("key", "keys", "primary_key", "index"), _KEY_HINT),
+        **dict.fromkeys(("sql", "query", "select"), 'app.sql("CREATE VIEW name AS SELECT ...")'),
+        **dict.fromkeys(
+            ("to", "topic"), "a view is read with app.query(...); app.sink(...) writes an answer elsewhere"
+        ),
+    },
+    "sink": dict.fromkeys(("topic", "partitions"), 'to=ps.topic("...", partitions=2)'),
+    "run": {"log": 'the log belongs to the app: ps.App("shop", log=...)'},
+    "query": dict.fromkeys(("params", "args", "values"), "the values of ? and $name are called parameters"),
+}
 
 AnyRows = TypeVar("AnyRows", Stream, Table)
 
 
+@answer_methods(_HINTS, locate=located)
 class App(SuggestsNames):
     """A program that keeps views in step with a log.
 
         app = App("shop")
         orders = app.topic("orders", schema="order_id long, country string, placed_at timestamp", time="placed_at")
         app.view("orders_by_country", orders.group_by("country").agg(orders="count(*)"))
+
+    `App("shop", log="./penstock-data")` also says which log it uses.
 
     The name tells apps apart that use the same log: state, views and positions are kept under it. The log is a folder;
     without one it is what the variable PENSTOCK_LOG says, or else `./penstock-data`.
@@ -83,7 +113,6 @@ class App(SuggestsNames):
         """
         return dict(self._named)
 
-    @refuse_unknown_keywords(_TOPIC_HINTS)
     def topic(
         self,
         name: str,
@@ -95,6 +124,8 @@ class App(SuggestsNames):
         partitions: int = 1,
     ) -> Stream:
         """A topic of the log as a stream of its events. It is created when the app first runs, if it does not exist.
+
+        `app.topic("orders", schema="order_id bigint not null, placed_at timestamp", time="placed_at")`
 
         - `schema`: the columns as DDL text: `"order_id bigint not null, amount decimal(10,2), placed_at timestamp"`.
         - `key`: the column or columns that say which partition an event goes to; `partitions`: how many there are.
@@ -129,6 +160,8 @@ class App(SuggestsNames):
     ) -> Table:
         """A keyed topic of the log as a table: the last row of each key counts, and a delete takes it away.
 
+        `app.table("customers", schema="id bigint not null, name string", key="id")`
+
         The parameters are those of `topic`. `time` names the column that says since when a row holds, if there is one.
         """
         with Declaring(f"table '{name}'") as location:
@@ -156,7 +189,6 @@ class App(SuggestsNames):
             self._output(View(name, check_rows(rows).node, location))
             self._named.setdefault(name, rows)
 
-    @refuse_unknown_keywords(_SINK_HINTS)
     def sink(self, name: str, rows: Stream | Table, *, to: str | SinkTopic | None = None) -> None:
         """Write an answer outside of the app as it changes, exactly once: `app.sink("alerts", alerts)`.
 
@@ -273,6 +305,8 @@ class App(SuggestsNames):
         - `after`: the last epoch that is known; without it, the newest. Resume after `change.epoch`.
         - `timeout`: how many seconds to wait for the next epoch before ending; without it, forever. `stop`: ends it
           when set.
+
+        `app.changes("revenue", timeout=10)` ends when nothing has changed for ten seconds.
 
         ChangesLostError says that changes in between are no longer kept: read all rows again, and start over.
         """

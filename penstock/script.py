@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.calls import DEBUG
 from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow.load import is_loading
 from penstock.flow.location import caller_location
@@ -199,7 +200,7 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (PenstockError, KeyboardInterrupt):
-        if sys.excepthook is sys.__excepthook__ and not os.environ.get("PENSTOCK_DEBUG"):
+        if sys.excepthook is sys.__excepthook__ and not os.environ.get(DEBUG):
             sys.excepthook = _show_plainly
         raise
 

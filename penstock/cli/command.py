@@ -9,11 +9,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Annotated
 
 import typer
 
+from penstock.calls import whole_tracebacks
 from penstock.cli.interrupt import TerminatedError, raise_when_terminated
 from penstock.cli.output import print_stderr
 from penstock.errors import PenstockError
@@ -31,7 +33,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(*, debug: bool = False, **options: object) -> None:
         try:
-            with raise_when_terminated():
+            with raise_when_terminated(), whole_tracebacks() if debug else nullcontext():
                 function(**options)
                 sys.stdout.flush()
         except KeyboardInterrupt:

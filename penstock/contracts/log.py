@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from penstock.calls import answer_constructor
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -37,6 +39,7 @@ DELETED = "_deleted"
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 
+@answer_constructor()
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """What is decided when a topic is created. Only retention and the schema can be changed later.

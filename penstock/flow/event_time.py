@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.calls import answer_call
 from penstock.errors import DeclarationError
-from penstock.flow.keywords import refuse_unknown_keywords
-from penstock.flow.location import Declaring
+from penstock.flow.location import Declaring, located
 from penstock.flow.plan import Timing
 from penstock.flow.windows import microseconds
 from penstock.schema.ddl import type_ddl
@@ -15,7 +15,7 @@ from penstock.suggest import closest
 _LATENESS, _IDLE, _MAX_AHEAD = "0 seconds", "30 seconds", "10 minutes"
 
 
-@refuse_unknown_keywords({})
+@answer_call(locate=located)
 def event_time(
     column: str,
     *,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Never
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.expressions import check_aggregate, check_column, check_expression
-from penstock.flow.habits import AnswersHabits, names_in, unnamed_refusal
-from penstock.flow.location import Declaring
+from penstock.flow.habits import KEYWORDS, AnswersHabits, names_in, unnamed_refusal
+from penstock.flow.location import Declaring, located
 from penstock.flow.names import check_columns, quote
 from penstock.flow.plan import Aggregate, Location, Named, Node, Ties, Windowing
 from penstock.flow.rows import top, with_columns
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.flow.table import Table
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class Groups(AnswersHabits):
     """Rows grouped by columns. `agg` says what to compute for each group."""
@@ -44,12 +46,13 @@ class Groups(AnswersHabits):
             return aggregate(self, unnamed, named, location)
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class RankedGroups(Groups):
     """Groups without a window. `top` keeps the first rows of each."""
 
     def top(self, n: int, *, by: str, ties: Ties = "break") -> Table:
-        """A table with the first `n` rows of each group, like `top(n, by=..., per=...)`."""
+        """A table with the first `n` rows of each group: `.group_by("category").top(10, by="price desc")`."""
         from penstock.flow.table import Table
 
         with Declaring("top") as location:
@@ -58,6 +61,7 @@ class RankedGroups(Groups):
             return Table(top(node, n, by, [key.name for key in self.keys], ties, location))
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class WindowedRows(AnswersHabits):
     """Rows in windows of their event time. `group_by` says how to group the rows of a window, `agg` takes them all."""

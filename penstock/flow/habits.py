@@ -55,6 +55,45 @@ INSTEAD: Mapping[str, str] = {
 }
 """By the name that streams, tables and groups do not have: what to write instead."""
 
+_LATENESS = 'lateness is declared with the topic: app.topic(..., time="placed_at", lateness="10 seconds")'
+_TIME = 'the event time is declared with the topic: app.topic(..., time="placed_at")'
+_WINDOW = 'write .window(tumbling("1 minute")), or hopping, sliding, session'
+_ORDER = 'the order is text, with desc if the largest come first: .top(10, by="price desc")'
+_PER = 'write .top(10, by="price desc", per=["category"])'
+_PAIRS = 'write on={"customer_id": "id"}, the column of the left side and that of the right side'
+_SAME_NAMES = "columns of one name are renamed before a join: .rename(...)"
+
+KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "window": {
+        **dict.fromkeys(("lateness", "watermark", "allowed_lateness", "grace"), _LATENESS),
+        **dict.fromkeys(("time", "on", "column"), _TIME),
+        **dict.fromkeys(("size", "length", "duration", "every", "slide", "gap", "tumbling", "hopping"), _WINDOW),
+        **dict.fromkeys(("group_by", "by", "per"), 'write .window(tumbling("1 minute")).group_by("country")'),
+    },
+    "top": {
+        **dict.fromkeys(("order_by", "key", "on", "column", "columns", "sort"), _ORDER),
+        **dict.fromkeys(("desc", "descending", "ascending", "reverse"), _ORDER),
+        **dict.fromkeys(("partition_by", "group_by", "groups", "over"), _PER),
+        **dict.fromkeys(("limit", "count", "k", "rows"), 'the number of rows comes first: .top(10, by="price desc")'),
+    },
+    "latest": dict.fromkeys(("key", "by", "on", "per", "columns", "subset"), 'write .latest("customer_id")'),
+    "distinct": {
+        **dict.fromkeys(("on", "by", "key", "columns", "subset"), _UNIQUE),
+        **dict.fromkeys(("window", "time", "lateness"), _UNIQUE),
+    },
+    "drop": dict.fromkeys(("columns", "column", "labels", "axis"), 'write .drop("note")'),
+    "union": dict.fromkeys(("other", "others"), "write .union(other)"),
+    "join": {
+        **dict.fromkeys(("left_on", "right_on"), _PAIRS),
+        **dict.fromkeys(("suffixes", "suffix", "lsuffix", "rsuffix"), _SAME_NAMES),
+        "by": 'write on="customer_id"',
+        "time": 'write as_of="placed_at"',
+        **dict.fromkeys(("tolerance", "window"), 'write within="1 hour"'),
+        "lateness": _LATENESS,
+    },
+}
+"""By verb, and by a keyword that it does not have: what to write instead."""
+
 HOW = {
     **dict.fromkeys(("outer", "fullouter", "full_outer"), "full"),
     **dict.fromkeys(("leftouter", "left_outer"), "left"),

@@ -53,6 +53,11 @@ class Declaring:
             raise DeclarationError(f"{prefix}: {message}", hint=error.hint) from error.__cause__
 
 
+def located(what: str) -> str:
+    """The place of the user's call and what is declared there, as errors begin with it."""
+    return f"{_error_prefix(caller_location())}: {what}"
+
+
 def _error_prefix(location: Location) -> str:
     """A location, as errors begin with it."""
     override = _OVERRIDE.get()

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
 from penstock.flow import shapes
 from penstock.flow.code import code_fingerprint
 from penstock.flow.expressions import check_column, check_expression
-from penstock.flow.habits import AnswersHabits, names_in, refuse_mappings, unnamed_refusal
-from penstock.flow.location import Declaring
+from penstock.flow.habits import KEYWORDS, AnswersHabits, names_in, refuse_mappings, unnamed_refusal
+from penstock.flow.location import Declaring, located
 from penstock.flow.names import check_columns, check_free, quote
 from penstock.flow.plan import Location, Map, Named, Node, Select, Shape, Ties, Top, Union, Where
 from penstock.flow.top import read_orders
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 AGGREGATE_FIRST = "aggregate with group_by(...).agg(...) first, and use the result"
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class Rows(AnswersHabits):
     """A stream or a table: a node of the plan, from which verbs make others. Nothing is computed here."""
@@ -108,7 +110,10 @@ class Rows(AnswersHabits):
             return self._select_columns(tuple(Named(new_names.get(old, old), quote(old)) for old in known), location)
 
     def union(self, *others: Self) -> Self:
-        """The rows of all of them, duplicates included. All must have the same columns, in any order."""
+        """The rows of all of them, duplicates included: `.union(other)`.
+
+        All must have the same columns, in any order.
+        """
         with Declaring("union") as location:
             for rows in others:
                 if type(rows) is not type(self):
@@ -122,7 +127,7 @@ class Rows(AnswersHabits):
             return type(self)(Union(nodes, shapes.united([node.shape for node in nodes]), location))
 
     def map(self, function: Callable[[Any], Any], schema: AnySchema | None = None) -> Self:
-        """Any function from a Spark DataFrame to a DataFrame, given one batch of rows at a time.
+        """Any function from a Spark DataFrame to a DataFrame, given one batch of rows at a time: `.map(add_score)`.
 
         It must be stateless: what it makes of a row may depend only on that row, because rows come in batches of any
         size, and a row that is taken back passes through it again. With the schema of its result as DDL text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.calls import answer_constructor
 from penstock.errors import DeclarationError
-from penstock.flow.keywords import refuse_unknown_fields
+from penstock.flow.location import located
 from penstock.units import parse_duration
 
 SECOND = 1_000_000
@@ -23,7 +24,7 @@ class ChangeRetention:
     bytes: int = 1_000_000_000
 
 
-@refuse_unknown_fields(RENAMED_SETTINGS)
+@answer_constructor(RENAMED_SETTINGS, locate=located)
 @dataclass(frozen=True, slots=True)
 class AppSettings:
     """How an app runs.

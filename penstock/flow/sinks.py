@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.calls import answer_call
 from penstock.errors import DeclarationError
-from penstock.flow.keywords import refuse_unknown_keywords
-from penstock.flow.location import Declaring
+from penstock.flow.location import Declaring, located
 from penstock.flow.plan import Shape
 from penstock.log import TopicSettings, check_topic
 
@@ -21,7 +21,10 @@ class SinkTopic:
     partitions: int = 1
 
 
-@refuse_unknown_keywords({"schema": "to read a topic: app.topic(...); the topic of a sink has the columns of its rows"})
+_HINTS = {"schema": "to read a topic: app.topic(...); the topic of a sink has the columns of its rows"}
+
+
+@answer_call(_HINTS, locate=located)
 def topic(name: str, *, partitions: int = 1) -> SinkTopic:
     """A topic of the log as the destination of a sink: `app.sink("alerts", rows, to=ps.topic("alerts", partitions=2))`.
 

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, overload
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
 from penstock.flow import joins
 from penstock.flow.as_of import as_of_join
 from penstock.flow.expressions import check_column
 from penstock.flow.groups import RankedGroups, WindowedRows, group_keys
-from penstock.flow.habits import names_in
+from penstock.flow.habits import KEYWORDS, names_in
 from penstock.flow.joins import JoinArguments, On
 from penstock.flow.lateness import apply_window, burst_lateness, with_late_bound
-from penstock.flow.location import Declaring
+from penstock.flow.location import Declaring, located
 from penstock.flow.names import check_columns
 from penstock.flow.plan import Distinct, Emit, How, Late, Latest, Shape, Ties, Window
 from penstock.flow.rows import Rows, check_rows, top
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.flow.table import Table
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class Stream(Rows):
     """Events: those of a topic, and what verbs make of them. Each verb returns a new stream or table."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
 from penstock.flow import joins, shapes
 from penstock.flow.groups import RankedGroups, WindowedRows, group_keys
+from penstock.flow.habits import KEYWORDS
 from penstock.flow.joins import JoinArguments, On
 from penstock.flow.lateness import apply_window
-from penstock.flow.location import Declaring
+from penstock.flow.location import Declaring, located
 from penstock.flow.plan import Changes, Emit, How, Late, Ties, Window
 from penstock.flow.rows import Rows, check_rows, top
 from penstock.flow.stream import Stream
 
 
+@answer_methods(KEYWORDS, locate=located)
 @dataclass(frozen=True, slots=True, repr=False)
 class Table(Rows):
     """Rows that are kept up to date: a keyed topic, an aggregate, and what verbs make of them.

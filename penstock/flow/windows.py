@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
+from penstock.calls import answer_call
 from penstock.errors import DeclarationError
-from penstock.flow.location import Declaring
+from penstock.flow.habits import KEYWORDS
+from penstock.flow.location import Declaring, located
 from penstock.flow.plan import Emit, Hopping, Late, Session, Sliding, Tumbling, Window, Windowing
 from penstock.units import parse_duration
 
 DEFAULT_KEEP = "1 hour"
 _DAY = 86_400_000_000
+_WINDOW_HINTS = {
+    **KEYWORDS["window"],
+    **dict.fromkeys(
+        ("emit", "late", "keep"), 'it goes beside the window: .window(tumbling("1 minute"), emit="changes")'
+    ),
+}
 
 
+@answer_call(_WINDOW_HINTS, locate=located)
 def tumbling(size: str, *, offset: str = "0 seconds", zone: str | None = None) -> Tumbling:
     """Windows of one size, one after the other: each event is in exactly one.
 
@@ -29,6 +38,7 @@ def tumbling(size: str, *, offset: str = "0 seconds", zone: str | None = None) -
         return Tumbling(length, microseconds(offset, "offset") % length, zone)
 
 
+@answer_call({**_WINDOW_HINTS, **dict.fromkeys(("slide", "step", "hop"), 'every="1 minute"')}, locate=located)
 def hopping(size: str, every: str, *, offset: str = "0 seconds", zone: str | None = None) -> Hopping:
     """Windows of one size, a new one after each `every`: each event is in several.
 
@@ -46,17 +56,23 @@ def hopping(size: str, every: str, *, offset: str = "0 seconds", zone: str | Non
         return Hopping(length, step, microseconds(offset, "offset") % step, zone)
 
 
+@answer_call(_WINDOW_HINTS, locate=located)
 def sliding(size: str) -> Sliding:
     """For each moment at which a group has an event: the events of that group in the `size` up to that moment.
 
-    `window_end` is the moment, `window_start` is `size` before it. An event exactly `size` before is not included.
+    Of `sliding("1 hour")`, `window_end` is the moment and `window_start` an hour before it. An event exactly `size`
+    before is not included.
     """
     with Declaring("sliding"):
         return Sliding(_positive_duration(size, "size"))
 
 
+@answer_call(_WINDOW_HINTS, locate=located)
 def session(gap: str) -> Session:
-    """Events of a group with less than `gap` between one and the next; a session ends `gap` after its last event."""
+    """Events of a group with less than `gap` between one and the next; a session ends `gap` after its last event.
+
+    `session("30 minutes")`
+    """
     with Declaring("session"):
         return Session(_positive_duration(gap, "gap"))
 

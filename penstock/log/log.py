@@ -15,6 +15,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from penstock.calls import answer_methods
 from penstock.contracts import Hold, Offsets, Position, ReadOffset, TopicSettings
 from penstock.errors import DamagedError, DeclarationError, FencedError, RowError
 from penstock.log.catalog import (
@@ -61,8 +62,12 @@ CATALOG_FILES = [CATALOG_NAME, *(CATALOG_NAME + suffix for suffix in ("-wal", "-
 UNFINISHED = {LOCK_NAME, TOPICS_DIRECTORY, LOG_NAME + ".tmp", MARK_NAME, MARK_NAME + ".tmp", *CATALOG_FILES}
 
 
+@answer_methods()
 class Log:
-    """An open log. Use it as a context manager, or call `close`. Safe for many threads; reopen it after a fork."""
+    """An open log. Use it as a context manager, `with Log("./penstock-data") as log`, or call `close`.
+
+    It is safe for many threads. Reopen it after a fork.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = True, clock: Callable[[], float] = time.time
@@ -105,7 +110,9 @@ class Log:
         settings: TopicSettings | None = None,
         partitions: int | None = None,
     ) -> Topic:
-        """Create a topic. `schema` is Spark DDL text or an Arrow schema; further choices are in TopicSettings."""
+        """Create a topic: `log.create_topic("orders", "order_id bigint not null, country string", key="order_id")`.
+
+        `schema` is Spark DDL text or an Arrow schema; further choices are in TopicSettings."""
         self._refuse_if_unusable()
         chosen = _settings(settings or TopicSettings(), key=key, time=time, partitions=partitions)
         parsed = parse_schema(schema)

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from penstock.calls import answer_methods
 from penstock.errors import DamagedError, DeclarationError, FencedError
 from penstock.log.catalog import REPAIR_HINT, Catalog
 from penstock.log.frame import NO_SEQUENCE, Stamp
@@ -25,6 +26,7 @@ from penstock.storage.files import Files
 PRODUCERS_DIRECTORY = "producers"
 
 
+@answer_methods()
 class Producer:
     """Made by `Log.producer`. Its appends are stored in the order of their sequences, one at a time."""
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
+from penstock.calls import answer_methods
 from penstock.contracts import DELETED, Batch, Extent, Start, TopicSettings
 from penstock.errors import DeclarationError, RowError
 from penstock.log.appender import Appender
@@ -40,6 +41,7 @@ from penstock.schema.result import Result
 from penstock.schema.rows import rows_to_batch
 
 
+@answer_methods()
 class Topic:
     """A topic of an open log. Made by `Log.topic` and `Log.create_topic`; safe to use from many threads.
 
@@ -119,10 +121,11 @@ class Topic:
     ) -> list[Appended]:
         """Store rows, each in the partition of its key; return where, once they are as durable as the topic promises.
 
-        Rows are a dict, a list of dicts, a batch or table of Arrow, or a data frame of pandas or Polars. Without a key
-        the whole call goes to one partition, the next in turn. `deleted` marks rows that delete their key. `expect`
-        (versioned topics, rows of one key) stores them only if that key's last version is this; 0 means it has none.
-        The rows of one partition are stored together or not at all.
+        `topic.append([{"order_id": 1, "country": "DE"}])`. Rows are a dict, a list of dicts, a batch or table of Arrow,
+        or a data frame of pandas or Polars. Without a key the whole call goes to one partition, the next in turn.
+        `deleted` marks rows that delete their key. `expect` (versioned topics, rows of one key) stores them only if
+        that key's last version is this; 0 means it has none. The rows of one partition are stored together or not at
+        all.
         """
         requests = self.appender.requests(rows, deleted=deleted, partition=partition, expect=expect)
         return self.appender.store(requests)

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 
+from penstock.calls import answer_methods
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
 from penstock.log.catalog import Catalog, record_position, record_sequence, record_transaction
 from penstock.log.frame import NO_SEQUENCE, Stamp
@@ -61,6 +62,7 @@ class CommittedTransactions:
         self._transactions, self._partitions = [], {}
 
 
+@answer_methods()
 class Transaction:
     """Made by `Log.transaction`. As a context manager it commits at the end of the block; not if the block raises."""
 

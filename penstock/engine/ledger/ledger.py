@@ -68,7 +68,11 @@ class Ledger:
         self.files: Files = files or Disk()
         content = self._read(directory / APP_NAME, "description of the app")
         if content is None:
-            raise DeclarationError(f"{directory}: there is no app", hint="an app is there once it has been started")
+            raise DeclarationError(
+                f"app '{directory.name}': there is no app of this name in this log, or it has not run yet; "
+                f"found no folder {directory}",
+                hint="start it with app.run(), or with: penstock run FILE",
+            )
         _refuse_other_format(directory, content["ledger"])
         self.app: str = content["app"]
         self.state_partitions: int = content["state_partitions"]
