@@ -13,8 +13,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyspark.core.context
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession, SQLContext
@@ -157,15 +159,16 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _keep_interrupt_handler() -> Iterator[None]:
-    """Keep the current handler of Ctrl-C: PySpark would install one that cancels the running job."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGINT)
+    """Keep the current handler of Ctrl-C: PySpark would install one that cancels the running job.
+
+    Putting the current one back afterwards would be too late for a Ctrl-C in between.
+    """
+    its_module: Any = pyspark.core.context
+    its_module.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda number, handler: None)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        its_module.signal = signal
 
 
 def has_ended(spark: SparkSession) -> bool:
