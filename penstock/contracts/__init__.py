@@ -21,6 +21,7 @@ from penstock.contracts.log import (
     Position,
     ReadOffset,
     Rows,
+    StagesRows,
     Start,
     Summaries,
     SummarisesRows,
@@ -32,10 +33,17 @@ from penstock.contracts.log import (
     Writer,
 )
 from penstock.contracts.source import (
+    COMMIT_TIME,
     Captured,
     Confirms,
+    Database,
     Source,
+    SourceHealth,
+    SourceOptions,
     SourceTable,
+    TableCopy,
+    TableEvent,
+    TableSnapshot,
 )
 from penstock.contracts.target import (
     CannotTakeBack,
@@ -49,12 +57,14 @@ from penstock.contracts.target import (
 )
 
 __all__ = [
+    "COMMIT_TIME",
     "DELETED",
     "Batch",
     "CannotTakeBack",
     "Captured",
     "Changes",
     "Confirms",
+    "Database",
     "DeleteMarks",
     "Destination",
     "Extent",
@@ -73,10 +83,16 @@ __all__ = [
     "ReadOffset",
     "Rows",
     "Source",
+    "SourceHealth",
+    "SourceOptions",
     "SourceTable",
+    "StagesRows",
     "Start",
     "Summaries",
     "SummarisesRows",
+    "TableCopy",
+    "TableEvent",
+    "TableSnapshot",
     "Target",
     "TargetStatus",
     "TargetTable",

@@ -205,6 +205,21 @@ class Writer(Protocol):
         """Release what is open. What was written stays; calling it again does nothing."""
 
 
+@runtime_checkable
+class StagesRows(Protocol):
+    """The power of a writer that takes the rows of one write in parts, in flat memory, however many they are."""
+
+    def stage(self, rows: Sequence[TopicRows]) -> None:
+        """Check rows and set them aside, on disk if they are many. The next `write` stores them before its own rows.
+
+        All of it is one step, as without staging: together with the position, or not at all. A `write` that is answered
+        as a repeat forgets them. RowError: a row does not fit its topic; these rows are not set aside.
+        """
+
+    def discard(self) -> None:
+        """Forget what was set aside since the last `write`."""
+
+
 # -- the log itself ---------------------------------------------------------------------------------------------------
 
 
@@ -375,8 +390,9 @@ class MeasuresExtents(Protocol):
 
 Summaries: TypeAlias = "npt.NDArray[np.void]"
 """Records about consecutive groups of rows that were stored together, with these int64 (or smaller) fields:
-`base_offset` and `last_offset`, `rows`, `producer`, `append_time`, and the smallest and largest event time `min_time`
-and `max_time` (`units.NO_TIME` where there is none)."""
+`base_offset` and `last_offset`, `rows`, `producer`, `append_time`, the smallest and largest event time `min_time`
+and `max_time` (`units.NO_TIME` where there is none), and `transaction`: rows with the same number, in all topics of the
+log, were stored in one step; 0 for rows that were stored alone."""
 
 
 @runtime_checkable
