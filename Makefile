@@ -28,9 +28,11 @@ demo: .venv/.ready ## Run examples/live.py: a small app live, its views moving i
 	@$(WITH_JAVA) .venv/bin/python examples/live.py
 
 test: .venv/.ready build/spark.jsa ## Run the tests; more for pytest: make test ARGS="-k torn -x"
+	@tools/setup.sh servers
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 
 test-long: .venv/.ready build/spark.jsa ## Run all tests, also those that take minutes
+	@tools/setup.sh servers
 	@PENSTOCK_TEST_LONG=1 $(WITH_JAVA) $(PYTEST) -m "long or not long" $(ARGS)
 
 check: .venv/.ready ## Lint, format, types, import rules and docs; all are run, any can fail

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What the Makefile needs from the machine: a Python environment in .venv, and a Java for Spark.
+# What the Makefile needs from the machine: a Python environment in .venv, a Java for Spark, and servers for the tests.
 #
 #   tools/setup.sh venv                    make or repair .venv
 #   tools/setup.sh with_java COMMAND...    run COMMAND with a JAVA_HOME that can start Spark
+#   tools/setup.sh servers                 install the database servers that tests start, if that is possible here
 #   tools/setup.sh lock [UV OPTION...]     write requirements.lock again from pyproject.toml
 #
 # .venv/.ready is written last, so a .venv without it was left half made and is built again from nothing.
@@ -140,6 +141,42 @@ run_with_java() {
     JAVA_HOME=$home exec "$@"
 }
 
+# --- Servers that the tests start for themselves, in directories of their own
+
+has_postgresql() { compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null; }
+has_mariadb() { PATH=$PATH:/usr/sbin command -v mariadbd >/dev/null; }
+
+# Debian starts what it installs; here only the programs are wanted.
+without_starting_services() {
+    local policy=/usr/sbin/policy-rc.d
+    if [[ -e $policy ]]; then
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    trap "rm -f $policy" EXIT
+    "$@"
+    rm -f "$policy"
+    trap - EXIT
+}
+
+install_a_server() {
+    say "installing Debian's $1 for the tests, without starting it (under a minute)"
+    without_starting_services install_one_debian_package_of "$1"
+}
+
+install_the_servers() {
+    mkdir -p build
+    if has_postgresql && has_mariadb; then return; fi
+    if ! we_can_install_debian_packages; then
+        say "PostgreSQL or MariaDB is not installed, so the tests that start one are skipped (Debian: apt-get install postgresql mariadb-server)"
+        return
+    fi
+    has_postgresql || install_a_server postgresql
+    has_mariadb || install_a_server mariadb-server
+}
+
 # --- The lock
 
 write_the_lock() {
@@ -159,6 +196,7 @@ write_the_lock() {
 case ${1:-} in
     venv) set_up_the_venv ;;
     with_java) run_with_java "${@:2}" ;;
+    servers) install_the_servers ;;
     lock) write_the_lock "${@:2}" ;;
-    *) stop "unknown step '${1:-}'; there are venv, with_java and lock" ;;
+    *) stop "unknown step '${1:-}'; there are venv, with_java, servers and lock" ;;
 esac
