@@ -1,4 +1,4 @@
-"""A log in memory, for tests: what `contracts.Log` asks for, and no power beside it.
+"""A log in memory, for tests: what `contracts.Log` asks for, and of the powers only those that transactions need.
 
 Other processes, such as tasks of Spark, can read it by its URL, and not write to it. For them its rows are copied into
 files of a temporary folder, from the moment on at which somebody asks for the URL.
@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -20,7 +20,18 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.contracts import DELETED, Batch, DeleteMarks, Offsets, Position, Rows, Start, TopicRows, TopicSettings
+from penstock.contracts import (
+    DELETED,
+    Batch,
+    DeleteMarks,
+    Offsets,
+    Position,
+    Rows,
+    Start,
+    Summaries,
+    TopicRows,
+    TopicSettings,
+)
 from penstock.errors import DeclarationError, FencedError, RangeError, RowError
 from penstock.log import check_topic, parse_moment
 from penstock.positions import decode_position, encode_position
@@ -30,6 +41,7 @@ from penstock.schema.frames import frame_to_batch
 from penstock.schema.hashing import hash_keys, partition_of
 from penstock.schema.rows import rows_to_batch
 from penstock.suggest import closest
+from penstock.testing.memory_summaries import summarise
 
 SCHEME = "memory"
 _DESCRIPTION = "topic.json"
@@ -104,6 +116,11 @@ class MemoryLog:
         stored = self._positions.get(writer)
         return None if stored is None else decode_position(stored)
 
+    def consistent_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+        """The ends of several topics between two writes. See `contracts.FindsConsistentEnds`."""
+        with self._guard:
+            return {name: self.topic(name).ends() for name in topics}
+
     def close(self) -> None:
         """Remove the copies for other processes. What is in memory can still be read."""
         if self._temporary is not None:
@@ -139,7 +156,7 @@ class MemoryLog:
 
     def _store(self, topic: MemoryTopic, rows: pa.RecordBatch, marks: pa.BooleanArray | None, origin: Origin) -> None:
         for batch in topic.add(rows, marks, origin):
-            self._copy_for_tasks(topic, batch)
+            self._copy_for_tasks(topic, batch, origin.transaction)
 
     # -- copies for other processes -----------------------------------------------------------------------------------
 
@@ -149,8 +166,8 @@ class MemoryLog:
                 self._temporary = tempfile.TemporaryDirectory(prefix="penstock-memory-")
                 for topic in self._topics.values():
                     self.describe_for_tasks(topic)
-                    for batch in topic.stored_batches():
-                        self._copy_for_tasks(topic, batch)
+                    for batch, transaction in topic.stored_batches():
+                        self._copy_for_tasks(topic, batch, transaction)
             return Path(self._temporary.name)
 
     def describe_for_tasks(self, topic: MemoryTopic) -> None:
@@ -162,12 +179,13 @@ class MemoryLog:
             document = {"id": topic.id, "schema": to_ddl(topic.schema), "settings": settings}
             _replace(path, json.dumps(document).encode())
 
-    def _copy_for_tasks(self, topic: MemoryTopic, batch: Batch) -> None:
+    def _copy_for_tasks(self, topic: MemoryTopic, batch: Batch, transaction: int) -> None:
         if self._temporary is None:
             return
         path = Path(self._temporary.name) / _TOPICS / topic.name / f"{batch.partition}-{int(batch.offsets[0])}.arrow"
         rows = batch.rows if batch.deleted is None else batch.rows.append_column(DELETED, batch.deleted)
-        rows = rows.replace_schema_metadata({"append_time": str(batch.append_time), "producer": str(batch.producer)})
+        told = {"append_time": batch.append_time, "producer": batch.producer, "transaction": transaction}
+        rows = rows.replace_schema_metadata({name: str(value) for name, value in told.items()})
         copy = pa.BufferOutputStream()
         with pa.ipc.new_file(copy, rows.schema) as writer:
             writer.write_batch(rows)
@@ -222,6 +240,7 @@ class MemoryTopic:
         self._schemas = [schema]
         self._log = log
         self._batches: list[list[Batch]] = [[] for _ in range(settings.partitions)]
+        self._transactions: list[list[int]] = [[] for _ in range(settings.partitions)]  # of each batch
         self._next_partition = 0
 
     @property
@@ -285,10 +304,20 @@ class MemoryTopic:
                 if first < last:
                     yield _with_schema(batch.slice(int(first), int(last - first)), schema)
 
-    def stored_batches(self) -> Iterator[Batch]:
-        """All batches as they were stored."""
-        for batches in self._batches:
-            yield from batches
+    def summaries(self, partition: int, start: int, until: int) -> Iterator[Summaries]:
+        """One for each stored batch. See `contracts.SummarisesRows`."""
+        found = [
+            (batch, transaction)
+            for batch, transaction in zip(self._batches[partition], self._transactions[partition], strict=True)
+            if batch.next_offset > start and batch.offsets[0] < until
+        ]
+        if found:
+            yield summarise(found, self.settings.time)
+
+    def stored_batches(self) -> Iterator[tuple[Batch, int]]:
+        """All batches as they were stored, and their transactions."""
+        for batches, transactions in zip(self._batches, self._transactions, strict=True):
+            yield from zip(batches, transactions, strict=True)
 
     def _checked_offset(self, number: int, offset: int) -> int:
         count = self.settings.partitions
@@ -348,6 +377,7 @@ class MemoryTopic:
             offsets = np.arange(start, start + part.num_rows)
             gone = None if marks is None else marks.filter(chosen)
             added.append(Batch(number, part, offsets, gone, None, origin.append_time, origin.producer))
+            self._transactions[number].append(origin.transaction)
             self._batches[number].append(added[-1])
         return added
 
@@ -444,10 +474,12 @@ class CopiedTopic(MemoryTopic):
     def _load_copies(self) -> None:
         for number, batches in enumerate(self._batches):
             while (path := self._folder / f"{number}-{batches[-1].next_offset if batches else 0}.arrow").exists():
-                batches.append(_load_copy(path))
+                batch, transaction = _load_copy(path)
+                self._transactions[number].append(transaction)
+                batches.append(batch)
 
 
-def _load_copy(path: Path) -> Batch:
+def _load_copy(path: Path) -> tuple[Batch, int]:
     with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
         rows = reader.get_batch(0)
     number, _, first = path.stem.partition("-")
@@ -455,7 +487,8 @@ def _load_copy(path: Path) -> Batch:
     told = {name.decode(): int(value) for name, value in (rows.schema.metadata or {}).items()}
     kept = rows if deleted is None else rows.drop_columns([DELETED])
     offsets = np.arange(int(first), int(first) + rows.num_rows)
-    return Batch(int(number), kept, offsets, deleted, None, told["append_time"], told["producer"])
+    batch = Batch(int(number), kept, offsets, deleted, None, told["append_time"], told["producer"])
+    return batch, told["transaction"]
 
 
 def _replace(path: Path, content: bytes | pa.Buffer) -> None:
