@@ -100,9 +100,13 @@ class MemoryLog:
         with self._guard:
             if name in self._topics:
                 raise DeclarationError(f"topic '{name}': it exists already", hint="open it with log.topic(name)")
-            self._topics[name] = MemoryTopic(name, uuid.uuid4().hex, parsed, chosen, self)
+            self._topics[name] = self.new_topic(name, parsed, chosen)
             self.describe_for_tasks(self._topics[name])
         return self._topics[name]
+
+    def new_topic(self, name: str, schema: pa.Schema, settings: TopicSettings) -> MemoryTopic:
+        """A topic of this log, for `create_topic`. Another kind of topic can be put here."""
+        return MemoryTopic(name, uuid.uuid4().hex, schema, settings, self)
 
     def writer(self, name: str) -> MemoryWriter:
         """Take over the writer of this name: an older one is refused from now on."""
