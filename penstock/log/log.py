@@ -82,13 +82,14 @@ class Log:
         self._guard = threading.RLock()
         self._topics: dict[str, Topic] = {}
         self._producers: list[Producer] = []
+        self._set_aside: list[SetAside] = []
         self._members: list[Member] = []
         self._closed = False
         with disk_errors(str(self.path)):
             identity = _prepare(self._files, self.path, create=create)
         self._catalog = Catalog(self.path, self._files)
-        self._committed = CommittedTransactions(self._catalog)
         self._threads = Threads()
+        self._committed = CommittedTransactions(self._catalog, self._threads)
         self._holds = Holds(self._files, self.path, identity.id)
 
     @property
@@ -196,7 +197,9 @@ class Log:
 
         What it writes is stored together with a position, from which it continues after any crash.
         """
-        return LogWriter(self._catalog, self.producer(name), self.topic, self._begin_write, SetAside(self.path))
+        set_aside = SetAside(self.path)
+        self._set_aside.append(set_aside)
+        return LogWriter(self._catalog, self.producer(name), self.topic, self._begin_write, set_aside)
 
     def _begin_write(self, producer: Producer, position: str) -> Transaction:
         self._refuse_if_unusable()
@@ -372,10 +375,12 @@ class Log:
             self._closed = True
             for producer in self._producers:
                 producer.close()
+            for set_aside in self._set_aside:
+                set_aside.discard()
             self._threads.close()
             for topic in self._topics.values():
                 topic.close()
-            self._topics, self._producers = {}, []
+            self._topics, self._producers, self._set_aside = {}, [], []
             self._catalog.close()
 
     def __enter__(self) -> Log:

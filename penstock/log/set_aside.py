@@ -33,7 +33,7 @@ class SetAside:
     """Rows of one transaction in their order, for one thread at a time."""
 
     def __init__(self, log: Path) -> None:
-        self._log = log
+        self._where = f"{log}: rows that are set aside"
         self._folder = log / STAGING_DIRECTORY
         self._remove_forgotten()
         self._waiting: list[Addressed] = []
@@ -81,7 +81,7 @@ class SetAside:
         for topic, number, request in rows:
             by_partition.setdefault((topic.name, number), (topic, []))[1].append(request)
         end, positions = self._end, dict[tuple[str, int], list[int]]()
-        with disk_errors(f"{self._log}: rows that are set aside"):
+        with disk_errors(self._where):
             file = self._opened_file()
             for partition, (topic, requests) in by_partition.items():
                 for request in _join_small(requests):
@@ -109,8 +109,9 @@ class SetAside:
 
     def _read(self, topic: Topic, position: int) -> Request:
         assert self._file is not None
-        length = parse_header(self._file.view(position, HEADER_BYTES)).length
-        return staged_request(topic, self._file.view(position, length), 0, f"{self._log}: rows that were set aside")
+        with disk_errors(self._where):
+            length = parse_header(self._file.view(position, HEADER_BYTES)).length
+            return staged_request(topic, self._file.view(position, length), 0, self._where)
 
 
 def _size(request: Request) -> int:

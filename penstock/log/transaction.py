@@ -44,8 +44,9 @@ FORGET_EVERY = 256
 class CommittedTransactions:
     """The transactions of this process that the catalogue still has to remember."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, threads: Threads) -> None:
         self._catalog = catalog
+        self._threads = threads
         self._transactions: list[int] = []
         self._partitions: dict[int, Partition] = {}
 
@@ -58,9 +59,8 @@ class CommittedTransactions:
                 self.forget()
 
     def forget(self) -> None:
-        for partition in self._partitions.values():
-            if not partition.closed:  # else its topic was dropped, and nobody will ask
-                partition.tail_file.sync()
+        opened = [partition for partition in self._partitions.values() if not partition.closed]
+        self._threads.run([partition.tail_file.sync for partition in opened])  # of a dropped topic nobody will ask
         self._catalog.forget_transactions(self._transactions)
         self._transactions, self._partitions = [], {}
 

@@ -215,14 +215,15 @@ def test_what_is_staged_has_no_name_and_its_space_is_given_back(log: Log) -> Non
     log.create_topic("orders", "id long", key="id")
     writer = log.writer("capture")
     forgotten = log.path / "staging" / "killed.aside"
-    for end in (lambda: writer.write([], 1), writer.discard, writer.close):
+    for end in (lambda: writer.write([], 1), writer.discard, log.close):
         writer.stage([rows_of(*range(100))])
         assert open_files(log.path) == ["(deleted)"]
         end()
         assert open_files(log.path) == []
     assert list((log.path / "staging").iterdir()) == []
     forgotten.touch()
-    log.writer("another")
+    with Log(log.path) as again:
+        again.writer("another")
     assert not forgotten.exists()
 
 
