@@ -104,7 +104,8 @@ def _admit_inputs(
     """
     starts = {name: (backlog.topic, backlog.starts) for name, backlog in found.items()}
     bounds = {name: backlog.ends for name, backlog in found.items()}
-    ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    admitted = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    ends = keep_whole(starts, admitted, present, bounds)
     held = {
         name: replace(found[name], ends=found[name].starts)
         for name, input_ in inputs.items()
@@ -117,7 +118,7 @@ def _admit_inputs(
         waiting = {**admitted, **keep_whole(starts, tables, present, bounds)}
         if is_whole(starts, waiting, present):
             return waiting
-    return keep_whole(starts, ends, present, bounds)
+    return ends
 
 
 def _is_whole(backlog: Backlog, ends: Ends) -> bool:

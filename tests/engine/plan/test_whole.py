@@ -199,6 +199,23 @@ def test_a_table_is_still_read_before_events_that_share_no_transaction_with_it(l
     assert 5 <= sum(first.sources["right"].ends.values()) < 20
 
 
+def test_events_wait_for_a_table_that_a_transaction_with_another_topic_holds_back(log: Log) -> None:
+    app = bank_with_table()
+    app.view("others", app.topic("other", schema="id long", key="id").select(id="id"))
+    transfers = Transfers(log)
+    log.create_topic("other", "id long", settings=TopicSettings(key=("id",)))
+    transfers.writer.write([TopicRows("left", [{"id": 1, "amount": 0}])], "events")
+    many = [{"id": number} for number in range(100)]
+    transfers.writer.write([TopicRows("other", many)], "others")
+    transfers.writer.write([TopicRows("other", many), TopicRows("right", [{"id": 1, "amount": 0}])], "both")
+    inputs = open_inputs(log, app.plan)
+    cut = first_cut(inputs, 0)
+    while sum(cut.sources["right"].ends.values()) == 0:
+        assert sum(cut.sources["left"].ends.values()) == 0
+        cut, _ = next_cut(log, inputs, cut, AppSettings(max_rows=60), now=NOW)
+    assert sum(cut.sources["other"].ends.values()) == 200
+
+
 # -- what it costs ----------------------------------------------------------------------------------------------------
 
 
