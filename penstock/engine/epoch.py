@@ -214,8 +214,10 @@ class Instance:
         after = self._app.after(plan, track.after(work.cut, work.after, ran))  # checks that the accounts balance
         try:
             published = self._publish(track, work, ran, after)  # 3
-        except TooMuchError:
+        except TooMuchError as error:
             if not self._plan_smaller(track, work):
+                if rows_in(work.cut) > 1 and self._app.published < work.epoch:
+                    raise _transaction_too_large(error, rows_in(work.cut)) from error
                 raise
             return self.step()
         self._reached("publish")
@@ -315,17 +317,25 @@ class Instance:
         """Plan the epoch again with half of its rows, now and from now on: it gives more than a target can take.
 
         Nothing of it can be seen yet, but for rows set aside, and those are identified by where they come from. False:
-        it has only one, or another target has it already.
+        it has only one, or one transaction of the log, or another target has it already.
         """
-        half = min(rows_in(work.cut), self._settings.max_rows) // 2
-        if not half or self._app.published >= work.epoch:
-            return False
-        _LOGGER.warning("app '%s': epochs are too large for its sinks, and have %d rows now", track.plan.app, half)
-        self._unpublished = None
-        self._clear(work)
-        self._settings = replace(self._settings, max_rows=half)
-        self._write_plan(track, *self._next_cut(track))
-        return True
+        rows = rows_in(work.cut)
+        half = min(rows, self._settings.max_rows) // 2
+        settings = self._settings
+        while half and self._app.published < work.epoch:
+            self._settings = replace(settings, max_rows=half)
+            cut, times = self._next_cut(track)
+            if 0 < rows_in(cut) < rows:
+                _LOGGER.warning(
+                    "app '%s': epochs are too large for its sinks, and have %d rows now", track.plan.app, half
+                )
+                self._unpublished = None
+                self._clear(work)
+                self._write_plan(track, cut, times)
+                return True
+            half //= 2
+        self._settings = settings
+        return False
 
     def _write_plan(self, track: Track, cut: Cut, times: GroupWatermarks) -> EpochPlan:
         app = self._app
@@ -568,6 +578,13 @@ class Instance:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _transaction_too_large(error: TooMuchError, rows: int) -> TooMuchError:
+    return TooMuchError(
+        f"{error.message}. The epoch cannot be smaller: it reads one transaction of the log, of {rows} rows",
+        hint="write fewer columns or fewer rows to the sinks, or less in one transaction",
+    )
 
 
 def _staged_changes(ran: EpochResult, outputs: Iterable[str]) -> ChangesByName:

@@ -66,7 +66,9 @@ class Keep:
 
     A frame has one append time, the last of its rows', and event times may be corrected by it. Compaction joins, since
     without it a topic of single events would stay a heap of tiny frames, and rows are missing from its past anyway.
-    Erasure does not: to the rows of other keys nothing may happen.
+    The transactions that rows were in are forgotten where they are joined: with newer rows of their keys missing or
+    still to come, no cut in there shows what was true at a time. Erasure does not join: to the rows of other keys
+    nothing may happen.
 
     `drops_markers`: of those rows, delete markers go nevertheless, unless a reader has not read them yet, or an older
     row has stayed that they may delete. `complete`: everything else must go, so that what is held has to be waited for;
@@ -217,7 +219,8 @@ class Draft:
     def _fits(self, header: Header) -> bool:
         """Whether rows of this frame may stand in one with those that wait to be written."""
         last = self._rows[-1][0].header
-        return _can_join(last, header) and (self._keep.joins or last.append_time == header.append_time)
+        alike = (last.append_time, last.transaction) == (header.append_time, header.transaction)
+        return _can_join(last, header) and (self._keep.joins or alike)
 
     def finish(self) -> None:
         """From here on `pieces` are all closed segments of the manifest, and the new ones are on disk."""
@@ -257,10 +260,15 @@ class Draft:
             last_offset=int(offsets[-1]),
             append_time=max(frame.header.append_time for frame, _, _ in self._rows),
             synced=0,
-            stamp=Stamp(header.producer, header.epoch, header.sequence, header.transaction),
+            stamp=Stamp(header.producer, header.epoch, header.sequence, self._transaction_of_rows()),
         )
         self._write(buffers, len(offsets))
         self._rows, self._row_count = [], 0
+
+    def _transaction_of_rows(self) -> int:
+        """0 if the rows are of several. Of a past with rows missing nobody can see a transaction as it was."""
+        transactions = {frame.header.transaction for frame, _, _ in self._rows}
+        return transactions.pop() if len(transactions) == 1 else 0
 
     def _write(self, buffers: list[bytes | pa.Buffer], rows: int) -> None:
         header = parse_header(buffers[0])

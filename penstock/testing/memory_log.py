@@ -1,4 +1,4 @@
-"""A log in memory, for tests: what `contracts.Log` asks for, and no power beside it.
+"""A log in memory, for tests: what `contracts.Log` asks for, and of the powers only those that transactions need.
 
 Other processes, such as tasks of Spark, can read it by its URL, and not write to it. For them its rows are copied into
 files of a temporary folder, from the moment on at which somebody asks for the URL.
@@ -11,14 +11,27 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.contracts import DELETED, Batch, DeleteMarks, Offsets, Position, Rows, Start, TopicRows, TopicSettings
+from penstock.contracts import (
+    DELETED,
+    Batch,
+    DeleteMarks,
+    Offsets,
+    Position,
+    Rows,
+    Start,
+    Summaries,
+    TopicRows,
+    TopicSettings,
+)
 from penstock.errors import DeclarationError, FencedError, RangeError, RowError
 from penstock.log import check_topic, parse_moment
 from penstock.positions import decode_position, encode_position
@@ -28,11 +41,23 @@ from penstock.schema.frames import frame_to_batch
 from penstock.schema.hashing import hash_keys, partition_of
 from penstock.schema.rows import rows_to_batch
 from penstock.suggest import closest
+from penstock.testing.memory_summaries import summarise
 
 SCHEME = "memory"
 _DESCRIPTION = "topic.json"
 _APPS = "apps"
 _TOPICS = "topics"
+
+CheckedRows: TypeAlias = "tuple[MemoryTopic, pa.RecordBatch, pa.BooleanArray | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When rows were stored, by which writer, and in which write; 0 for rows that were appended."""
+
+    append_time: int
+    producer: int = 0
+    transaction: int = 0
 
 
 class MemoryLog:
@@ -45,6 +70,7 @@ class MemoryLog:
         self._producers: dict[str, int] = {}  # ids of writers, by their names
         self._tokens: dict[str, int] = {}
         self._positions: dict[str, str] = {}
+        self._transactions = count(1)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -74,9 +100,13 @@ class MemoryLog:
         with self._guard:
             if name in self._topics:
                 raise DeclarationError(f"topic '{name}': it exists already", hint="open it with log.topic(name)")
-            self._topics[name] = MemoryTopic(name, uuid.uuid4().hex, parsed, chosen, self)
+            self._topics[name] = self.new_topic(name, parsed, chosen)
             self.describe_for_tasks(self._topics[name])
         return self._topics[name]
+
+    def new_topic(self, name: str, schema: pa.Schema, settings: TopicSettings) -> MemoryTopic:
+        """A topic of this log, for `create_topic`. Another kind of topic can be put here."""
+        return MemoryTopic(name, uuid.uuid4().hex, schema, settings, self)
 
     def writer(self, name: str) -> MemoryWriter:
         """Take over the writer of this name: an older one is refused from now on."""
@@ -90,6 +120,11 @@ class MemoryLog:
         stored = self._positions.get(writer)
         return None if stored is None else decode_position(stored)
 
+    def consistent_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+        """The ends of several topics between two writes. See `contracts.FindsConsistentEnds`."""
+        with self._guard:
+            return {name: self.topic(name).ends() for name in topics}
+
     def close(self) -> None:
         """Remove the copies for other processes. What is in memory can still be read."""
         if self._temporary is not None:
@@ -99,7 +134,7 @@ class MemoryLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, writer: MemoryWriter, rows: Sequence[TopicRows], position: Position) -> bool:
-        """What `MemoryWriter.write` does: check everything, then store all of it."""
+        """What `MemoryWriter.write` does: check everything, then store all of it, behind what was staged."""
         where = f"writer '{writer.name}'"
         text = encode_position(position, where=where)
         with self._guard:
@@ -107,22 +142,25 @@ class MemoryLog:
                 raise FencedError(f"{where}: token {writer.token} was replaced by token {self._tokens[writer.name]}")
             if self._positions.get(writer.name) == text:
                 return False
-            parts = [(self.topic(part.topic), part) for part in rows]
-            batches = [(topic, topic.checked_rows(part.rows, part.deleted)) for topic, part in parts]
-            for topic, (batch, marks) in batches:
-                self._store(topic, batch, marks, self._producers[writer.name])
+            now, transaction = int(self._clock() * 1_000_000), next(self._transactions)
+            for topic, batch, marks in [*writer.staged, *self.checked_parts(rows)]:
+                self._store(topic, batch, marks, Origin(now, self._producers[writer.name], transaction))
             self._positions[writer.name] = text
             return True
+
+    def checked_parts(self, rows: Sequence[TopicRows]) -> list[CheckedRows]:
+        """The rows with the columns of their topics. RowError if one does not fit."""
+        parts = [(self.topic(part.topic), part) for part in rows]
+        return [(topic, *topic.checked_rows(part.rows, part.deleted)) for topic, part in parts]
 
     def append(self, topic: MemoryTopic, rows: Rows | pa.Table, deleted: DeleteMarks | None) -> None:
         """What `MemoryTopic.append` does."""
         with self._guard:
-            self._store(topic, *topic.checked_rows(rows, deleted), producer=0)
+            self._store(topic, *topic.checked_rows(rows, deleted), Origin(int(self._clock() * 1_000_000)))
 
-    def _store(self, topic: MemoryTopic, rows: pa.RecordBatch, marks: pa.BooleanArray | None, producer: int) -> None:
-        now = int(self._clock() * 1_000_000)
-        for batch in topic.add(rows, marks, append_time=now, producer=producer):
-            self._copy_for_tasks(topic, batch)
+    def _store(self, topic: MemoryTopic, rows: pa.RecordBatch, marks: pa.BooleanArray | None, origin: Origin) -> None:
+        for batch in topic.add(rows, marks, origin):
+            self._copy_for_tasks(topic, batch, origin.transaction)
 
     # -- copies for other processes -----------------------------------------------------------------------------------
 
@@ -132,8 +170,8 @@ class MemoryLog:
                 self._temporary = tempfile.TemporaryDirectory(prefix="penstock-memory-")
                 for topic in self._topics.values():
                     self.describe_for_tasks(topic)
-                    for batch in topic.stored_batches():
-                        self._copy_for_tasks(topic, batch)
+                    for batch, transaction in topic.stored_batches():
+                        self._copy_for_tasks(topic, batch, transaction)
             return Path(self._temporary.name)
 
     def describe_for_tasks(self, topic: MemoryTopic) -> None:
@@ -145,12 +183,13 @@ class MemoryLog:
             document = {"id": topic.id, "schema": to_ddl(topic.schema), "settings": settings}
             _replace(path, json.dumps(document).encode())
 
-    def _copy_for_tasks(self, topic: MemoryTopic, batch: Batch) -> None:
+    def _copy_for_tasks(self, topic: MemoryTopic, batch: Batch, transaction: int) -> None:
         if self._temporary is None:
             return
         path = Path(self._temporary.name) / _TOPICS / topic.name / f"{batch.partition}-{int(batch.offsets[0])}.arrow"
         rows = batch.rows if batch.deleted is None else batch.rows.append_column(DELETED, batch.deleted)
-        rows = rows.replace_schema_metadata({"append_time": str(batch.append_time), "producer": str(batch.producer)})
+        told = {"append_time": batch.append_time, "producer": batch.producer, "transaction": transaction}
+        rows = rows.replace_schema_metadata({name: str(value) for name, value in told.items()})
         copy = pa.BufferOutputStream()
         with pa.ipc.new_file(copy, rows.schema) as writer:
             writer.write_batch(rows)
@@ -158,12 +197,13 @@ class MemoryLog:
 
 
 class MemoryWriter:
-    """Made by `MemoryLog.writer`; implements `contracts.Writer`."""
+    """Made by `MemoryLog.writer`; implements `contracts.Writer` and `contracts.StagesRows`."""
 
     def __init__(self, log: MemoryLog, name: str, token: int) -> None:
         self._log = log
         self.name = name
         self.token = token
+        self.staged: list[CheckedRows] = []
         self._closed = False
 
     @property
@@ -173,10 +213,20 @@ class MemoryWriter:
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
         self._refuse_if_closed()
-        return self._log.write(self, rows, position)
+        stored = self._log.write(self, rows, position)
+        self.discard()
+        return stored
+
+    def stage(self, rows: Sequence[TopicRows]) -> None:
+        self._refuse_if_closed()
+        self.staged += self._log.checked_parts(rows)
+
+    def discard(self) -> None:
+        self.staged = []
 
     def close(self) -> None:
         self._closed = True
+        self.discard()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -194,6 +244,7 @@ class MemoryTopic:
         self._schemas = [schema]
         self._log = log
         self._batches: list[list[Batch]] = [[] for _ in range(settings.partitions)]
+        self._transactions: list[list[int]] = [[] for _ in range(settings.partitions)]  # of each batch
         self._next_partition = 0
 
     @property
@@ -257,10 +308,20 @@ class MemoryTopic:
                 if first < last:
                     yield _with_schema(batch.slice(int(first), int(last - first)), schema)
 
-    def stored_batches(self) -> Iterator[Batch]:
-        """All batches as they were stored."""
-        for batches in self._batches:
-            yield from batches
+    def summaries(self, partition: int, start: int, until: int) -> Iterator[Summaries]:
+        """One for each stored batch. See `contracts.SummarisesRows`."""
+        found = [
+            (batch, transaction)
+            for batch, transaction in zip(self._batches[partition], self._transactions[partition], strict=True)
+            if batch.next_offset > start and batch.offsets[0] < until
+        ]
+        if found:
+            yield summarise(found, self.settings.time)
+
+    def stored_batches(self) -> Iterator[tuple[Batch, int]]:
+        """All batches as they were stored, and their transactions."""
+        for batches, transactions in zip(self._batches, self._transactions, strict=True):
+            yield from zip(batches, transactions, strict=True)
 
     def _checked_offset(self, number: int, offset: int) -> int:
         count = self.settings.partitions
@@ -303,9 +364,7 @@ class MemoryTopic:
                 raise RowError(f"{where}: the key column '{name}' is null in a row")
         return batch, marks
 
-    def add(
-        self, rows: pa.RecordBatch, marks: pa.BooleanArray | None, *, append_time: int, producer: int
-    ) -> list[Batch]:
+    def add(self, rows: pa.RecordBatch, marks: pa.BooleanArray | None, origin: Origin) -> list[Batch]:
         """Store rows, each in the partition of its key; the batches that they have become."""
         if not rows.num_rows:
             return []
@@ -321,7 +380,8 @@ class MemoryTopic:
             part, start = rows.filter(chosen), self.ends()[number]
             offsets = np.arange(start, start + part.num_rows)
             gone = None if marks is None else marks.filter(chosen)
-            added.append(Batch(number, part, offsets, gone, None, append_time, producer))
+            added.append(Batch(number, part, offsets, gone, None, origin.append_time, origin.producer))
+            self._transactions[number].append(origin.transaction)
             self._batches[number].append(added[-1])
         return added
 
@@ -418,10 +478,12 @@ class CopiedTopic(MemoryTopic):
     def _load_copies(self) -> None:
         for number, batches in enumerate(self._batches):
             while (path := self._folder / f"{number}-{batches[-1].next_offset if batches else 0}.arrow").exists():
-                batches.append(_load_copy(path))
+                batch, transaction = _load_copy(path)
+                self._transactions[number].append(transaction)
+                batches.append(batch)
 
 
-def _load_copy(path: Path) -> Batch:
+def _load_copy(path: Path) -> tuple[Batch, int]:
     with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
         rows = reader.get_batch(0)
     number, _, first = path.stem.partition("-")
@@ -429,7 +491,8 @@ def _load_copy(path: Path) -> Batch:
     told = {name.decode(): int(value) for name, value in (rows.schema.metadata or {}).items()}
     kept = rows if deleted is None else rows.drop_columns([DELETED])
     offsets = np.arange(int(first), int(first) + rows.num_rows)
-    return Batch(int(number), kept, offsets, deleted, None, told["append_time"], told["producer"])
+    batch = Batch(int(number), kept, offsets, deleted, None, told["append_time"], told["producer"])
+    return batch, told["transaction"]
 
 
 def _replace(path: Path, content: bytes | pa.Buffer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from penstock.engine.publish.app_writer import open_app_writer
 from penstock.errors import FencedError
 from penstock.flow.settings import AppSettings
 from penstock.testing import Crash, MemoryLog, Rig
+from penstock.testing.memory_log import MemoryTopic
 from tests.engine.app_world import MINUTES, TOTALS, at, event, events_of, shop, some_events
 
 if TYPE_CHECKING:
@@ -35,13 +37,28 @@ if TYPE_CHECKING:
 SMALL = AppSettings(state_partitions=2, max_rows=7)
 
 
+class PlainTopic(MemoryTopic):
+    """Without the power that it has in memory."""
+
+    summaries = None  # type: ignore[assignment]
+
+
+class PlainLog(MemoryLog):
+    """A log in memory that keeps no transactions together, and whose topics have no powers either."""
+
+    consistent_ends = None  # type: ignore[assignment]
+
+    def new_topic(self, name: str, schema: pa.Schema, settings: ps.TopicSettings) -> PlainTopic:
+        return PlainTopic(name, uuid.uuid4().hex, schema, settings, self)
+
+
 class MemoryRig(Rig):
     """A rig whose log is in memory. A named producer is a writer that counts its appends."""
 
-    log: MemoryLog
+    log: PlainLog
 
-    def _open_log(self, clock: Callable[[], float]) -> MemoryLog:  # type: ignore[override]
-        return MemoryLog(clock=clock)
+    def _open_log(self, clock: Callable[[], float]) -> PlainLog:  # type: ignore[override]
+        return PlainLog(clock=clock)
 
     def append(
         self, topic: str, rows: Sequence[Mapping[str, Any]], *, producer: str | None = None, deleted: bool = False
@@ -72,8 +89,11 @@ def assert_answers(rig: MemoryRig) -> None:
         assert sorted([row[key] for key in names] for row in shown) == wanted
 
 
-def test_the_log_in_memory_has_no_powers() -> None:
-    log = MemoryLog()
+def test_the_plain_log_has_no_powers_and_the_log_in_memory_those_of_transactions() -> None:
+    memory = MemoryLog()
+    assert isinstance(memory, FindsConsistentEnds)
+    assert isinstance(memory.create_topic("lines", "id long"), SummarisesRows)
+    log = PlainLog()
     topic = log.create_topic("lines", "id long")
     for power in (FindsConsistentEnds, KeepsHolds, KeepsPromises, Wakes):
         assert not isinstance(log, power)

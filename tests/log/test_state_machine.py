@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.contracts import TopicRows
 from penstock.errors import ConflictError, DeclarationError, FencedError
 from penstock.log import Log, Producer, Topic, TopicSettings
 from penstock.schema.hashing import hash_keys, partition_of
@@ -81,6 +82,7 @@ class LogMachine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-model-"))
         self.log = Log(self.directory / "log")
         self.openings = 0
+        self.positions = 0
         self.models: dict[str, ModelTopic] = {}
         # Nothing crashes here, so there is no need to wait for the disk.
         settings = TopicSettings(partitions=PARTITIONS, segment_bytes=SMALL_SEGMENTS, durability="os")
@@ -177,6 +179,38 @@ class LogMachine(RuleBasedStateMachine):
         self.models["two"].append(second)
         if offsets:
             self.committed = positions
+
+    @rule(
+        staged=st.lists(st.tuples(st.sampled_from(["one", "two"]), ROWS), max_size=3),
+        last=ROWS,
+        end=st.sampled_from(["write", "write", "repeat", "discard"]),
+        in_memory=st.booleans(),
+    )
+    def write_in_parts(
+        self,
+        staged: list[tuple[str, list[tuple[int, int, bool]]]],
+        last: list[tuple[int, int, bool]],
+        end: str,
+        in_memory: bool,
+    ) -> None:
+        """A write whose first rows are staged, in memory or in a file; a repeat or a discard forgets them."""
+        writer = self.log.writer("capture")
+        with pytest.MonkeyPatch.context() as patch:
+            if not in_memory:
+                patch.setattr("penstock.log.set_aside.MOST_WAITING_BYTES", 300)
+                patch.setattr("penstock.log.writer.PIECE_BYTES", 1)
+            for name, rows in staged:
+                writer.stage([TopicRows(name, as_dicts(rows), marks(rows))])
+            if end == "discard":
+                writer.discard()
+            if end == "repeat" and writer.position is not None:
+                assert writer.write([TopicRows("one", as_dicts(last))], writer.position) is False
+                return
+            self.positions += 1
+            assert writer.write([TopicRows("one", as_dicts(last), marks(last))], self.positions) is True
+        for name, rows in [] if end == "discard" else staged:
+            self.models[name].append(rows)
+        self.models["one"].append(last)
 
     @rule()
     def consume_as_a_member(self) -> None:

@@ -20,6 +20,7 @@ from penstock.contracts import (
     KeepsPromises,
     MeasuresExtents,
     Position,
+    StagesRows,
     SummarisesRows,
     Topic,
     TopicRows,
@@ -319,6 +320,32 @@ def test_summaries_and_extents_agree_with_the_rows(
         latest = BEGIN.timestamp() * 1_000_000 + (found["rows"] - 1) * 1_000_000
         assert found["max_time"].tolist() == latest.tolist()
     world.close()
+
+
+def test_rows_of_one_write_have_one_transaction_and_one_time(world: World) -> None:
+    topics = [world.log.create_topic(name, "id long", settings=TopicSettings(2, ("id",))) for name in ("a", "b")]
+    writer = world.log.writer("w")
+    rows = [{"id": number} for number in range(20)]
+    topics[0].append(rows)
+    world.now += timedelta(seconds=1)
+    if isinstance(writer, StagesRows):
+        writer.stage([TopicRows("b", rows[:5])])
+    writer.write([TopicRows("a", rows), TopicRows("b", rows[5:])], 1)
+    writer.write([TopicRows("b", rows)], 2)
+    found = {
+        name: {
+            (int(record["transaction"]), int(record["append_time"]))
+            for number in range(2)
+            for summaries in (topic.summaries(number, 0, 100) if isinstance(topic, SummarisesRows) else ())
+            for record in summaries
+        }
+        for name, topic in zip("ab", topics, strict=True)
+    }
+    if found["a"]:
+        assert len(found["a"] & found["b"]) == 1
+        assert {number for number, _ in found["a"] - found["b"]} == {0}
+        assert len(found["b"]) == 2
+        assert 0 not in {number for number, _ in found["b"]}
 
 
 def test_powers_of_a_log_keep_what_they_promise(world: World) -> None:

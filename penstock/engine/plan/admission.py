@@ -1,7 +1,8 @@
 """How far the next epoch may read: up to the ends of its topics as of one moment, within the limits of the app.
 
 `backlogs` finds the ends of all sources, as of one moment. `admit_all` moves from the last cut towards them as far as
-the limits allow. Then the time is worked out (see `observe` and `watermark`).
+the limits allow. From there the cut is moved to where no transaction is cut in two (see `whole`), and the time is
+worked out (see `observe` and `watermark`).
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ def admit_all(
     """How far to go in every source within limits that hold for all of them together; at least one row in all.
 
     Each source gets an even share, whatever the number of its partitions, and in it each partition does; what one does
-    not need goes to the others. Bytes are estimates. Limits may cut through a transaction: where they do, only the
-    order within each partition is kept, and the rest of the transaction comes with a later epoch.
+    not need goes to the others. Bytes are estimates. These ends may cut through a transaction of the log: see `whole`.
     """
     admitted = {
         name: {number: max(start, backlog.ends.get(number, start)) for number, start in backlog.starts.items()}

@@ -10,6 +10,7 @@ from penstock.engine.plan.admission import Backlog, admit_all, backlogs
 from penstock.engine.plan.cut import Cut, Ends, SourceCut
 from penstock.engine.plan.observe import observe
 from penstock.engine.plan.watermark import SourceTime, advance
+from penstock.engine.plan.whole import is_whole, keep_whole
 from penstock.flow import plan as flow
 from penstock.flow.settings import AppSettings
 from penstock.units import NO_TIME
@@ -76,11 +77,14 @@ def next_cut(
     rows it has the same time.
     """
     bounds = until or {}
-    found = backlogs(log, {name: (input_.topic, before.sources[name].ends) for name, input_ in inputs.items()})
+    present = backlogs(log, {name: (input_.topic, before.sources[name].ends) for name, input_ in inputs.items()})
     found = {
-        name: replace(backlog, ends=bounds[name].ends) if name in bounds else backlog for name, backlog in found.items()
+        name: replace(backlog, ends=bounds[name].ends) if name in bounds else backlog
+        for name, backlog in present.items()
     }
-    ends = _admit_inputs(inputs, found, settings)
+    if found.keys() <= bounds.keys():  # a cut that was whole, as the present ends are
+        present = found
+    ends = _admit_inputs(inputs, found, settings, {name: backlog.ends for name, backlog in present.items()})
     reached = frozenset(name for name in inputs if _is_whole(found[name], ends[name]))
     sources = {}
     for name, input_ in inputs.items():
@@ -91,16 +95,30 @@ def next_cut(
 
 
 def _admit_inputs(
-    inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings
+    inputs: Mapping[str, Input], found: Mapping[str, Backlog], settings: AppSettings, present: Mapping[str, Ends]
 ) -> Mapping[str, Ends]:
-    ends = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    """How far to read, with every transaction of the log whole.
+
+    Events wait for the tables in which they look up rows, unless a transaction has rows of both: then they are read
+    together, and tables are only read up to where the limits allow. Whole transactions matter more.
+    """
+    starts = {name: (backlog.topic, backlog.starts) for name, backlog in found.items()}
+    bounds = {name: backlog.ends for name, backlog in found.items()}
+    admitted = admit_all(found, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+    ends = keep_whole(starts, admitted, present, bounds)
     held = {
         name: replace(found[name], ends=found[name].starts)
         for name, input_ in inputs.items()
         if _is_unread(input_.topic, found[name])
         and not all(_is_whole(found[each], ends[each]) for each in input_.waits_for & found.keys())
     }
-    return admit_all({**found, **held}, max_rows=settings.max_rows, max_bytes=settings.max_bytes) if held else ends
+    if held:
+        admitted = admit_all({**found, **held}, max_rows=settings.max_rows, max_bytes=settings.max_bytes)
+        tables = {name: admitted[name] for name in admitted if name not in held}
+        waiting = {**admitted, **keep_whole(starts, tables, present, bounds)}
+        if is_whole(starts, waiting, present):
+            return waiting
+    return ends
 
 
 def _is_whole(backlog: Backlog, ends: Ends) -> bool:
