@@ -78,7 +78,7 @@ class SqliteDatabase:
             stream = self._begin(connection, place)
             place = stream.place
             while connection is self._open and not self._closed.is_set():
-                (version,) = connection.execute("PRAGMA data_version").fetchone()
+                version = self._data_version(connection)
                 is_idle = True
                 for item in stream.next_cycle():
                     is_idle = False
@@ -106,10 +106,13 @@ class SqliteDatabase:
         """Wait until somebody has committed something, at most until the next heartbeat."""
         deadline = time.monotonic() + _HEARTBEAT_SECONDS
         while not self._closed.wait(_POLL_SECONDS) and time.monotonic() < deadline:
-            with sqlite_errors(self.path):
-                connection = self._open
-                if connection is None or connection.execute("PRAGMA data_version").fetchone() != (version,):
-                    return
+            if self._open is None or self._data_version(self._open) != version:
+                return
+
+    def _data_version(self, connection: sqlite3.Connection) -> int:
+        """Changes whenever somebody else has committed."""
+        with sqlite_errors(self.path):
+            return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
     # -- confirming
 

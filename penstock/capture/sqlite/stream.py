@@ -39,9 +39,11 @@ from penstock.capture.sqlite.rows import RowShape, StoredRow
 from penstock.capture.sqlite.schema import TableSchema, read_schema
 from penstock.capture.sqlite.triggers import CHANGES
 from penstock.contracts import Captured, SourceOptions, SourceTable, TableEvent
+from penstock.errors import UnavailableError
 
 _PAGE_ROWS = 5_000
 _CHUNK_BYTES = 32 * 1024 * 1024
+_ATTEMPTS = 10
 
 
 @dataclass(slots=True)
@@ -51,6 +53,16 @@ class _Chunk:
     table: str
     batches: list[tuple[pa.RecordBatch, StoredRow]] = field(default_factory=list)
     is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a cycle has found: the last change, the table to copy next, and its next rows if its copy has begun."""
+
+    last: int
+    at: int
+    table: str | None
+    chunk: _Chunk | None
 
 
 @dataclass(slots=True)
@@ -90,22 +102,30 @@ class Stream:
     def next_cycle(self) -> Iterator[Captured | TableEvent]:
         """The items of one cycle; none if there is nothing new."""
         with sqlite_errors(self.path):
-            if not self._is_installed():
-                self._install()
-            with reading(self.connection):
-                self._check_history(self.place.id, self.place.at)  # 1
-                if not self._follow_layouts():
-                    return  # the tables were altered in this moment
-                last, at = last_change(self.connection)  # 2
-                table = self.place.table_to_copy(list(self.wanted))
-                begun = self.place.tables.get(table) if table is not None else None
-                chunk = None if table is None or begun is None else self._read_chunk(table, begun)  # 3
-        yield from self._give_changes(last, at)  # 4
-        if chunk is not None:
-            yield from self._give_chunk(chunk)
-        elif table is not None:
-            self.place.tables[table] = TablePlace(self._current_layout(table).id)
-            yield TableEvent(table, "copy begins", self.place.to_json())
+            seen = next((seen for _ in range(_ATTEMPTS) if (seen := self._look()) is not None), None)
+        if seen is None:
+            raise UnavailableError(f"{self.path}: its tables are altered all the time", hint="try again later")
+        yield from self._give_changes(seen.last, seen.at)  # 4
+        if seen.chunk is not None:
+            yield from self._give_chunk(seen.chunk)
+        elif seen.table is not None:
+            self.place.tables[seen.table] = TablePlace(self._current_layout(seen.table).id)
+            yield TableEvent(seen.table, "copy begins", self.place.to_json())
+
+    def _look(self) -> _Seen | None:
+        """Steps 1 to 3. None if triggers had to be created, or have to be: then look again."""
+        if not self._is_installed():
+            self._install()
+            return None
+        with reading(self.connection):
+            self._check_history(self.place.id, self.place.at)  # 1
+            if not self._follow_layouts():
+                return None
+            last, at = last_change(self.connection)  # 2
+            table = self.place.table_to_copy(list(self.wanted))
+            begun = self.place.tables.get(table) if table is not None else None
+            chunk = None if table is None or begun is None else self._read_chunk(table, begun)  # 3
+            return _Seen(last, at, table, chunk)
 
     # -- history
 
