@@ -127,7 +127,7 @@ def _are_triggers_intact(connection: sqlite3.Connection, layout: Layout) -> bool
 
 def _has_new_values(before: TableSchema, table: TableSchema) -> bool:
     """Whether rows that exist may have values in columns that are new."""
-    return any(column.has_default for column in table.columns if column.name not in before.names)
+    return any(column.has_values_when_added for column in table.columns if column.name not in before.names)
 
 
 def _add_columns(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> None:

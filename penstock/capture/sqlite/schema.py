@@ -24,21 +24,30 @@ _VIRTUAL_HIDDEN, _GENERATED = 1, (2, 3)  # the column `hidden` of table_xinfo
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as it is declared. `has_default`: rows that exist may have a value when it is added."""
+    """A column as it is declared. `default` is SQL."""
 
     name: str
     declared: str
     is_not_null: bool = False
-    has_default: bool = False
+    default: str | None = None
+    is_generated: bool = False
+
+    @property
+    def has_values_when_added(self) -> bool:
+        return self.default is not None or self.is_generated
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueTerm:
-    """A part of a unique index: a column (quoted) or an expression over the columns, compared by a collation."""
+    """A part of a unique index, compared by a collation: a column (quoted) or an expression over the columns.
+
+    `default` is what REPLACE stores in a column instead of a null that is not allowed.
+    """
 
     sql: str
     collation: str
     is_expression: bool = False
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,7 @@ def read_schema(connection: sqlite3.Connection, name: str) -> TableSchema:
         raise DeclarationError(f"table '{name}': only tables can have triggers; it is a {what}")
     rows = [row for row in connection.execute(f"PRAGMA table_xinfo({quoted(name)})") if row[6] != _VIRTUAL_HIDDEN]
     key = tuple(row[1] for row in sorted((row for row in rows if row[5]), key=lambda row: int(row[5])))
-    columns = tuple(
-        Column(row[1], row[2] or "", bool(row[3]), row[4] is not None or row[6] in _GENERATED) for row in rows
-    )
+    columns = tuple(Column(row[1], row[2] or "", bool(row[3]), row[4], row[6] in _GENERATED) for row in rows)
     _refuse_unusable(name, columns, key)
     return TableSchema(name, columns, key, _unique_indexes(connection, name, columns, key))
 
@@ -124,6 +131,7 @@ def _unique_indexes(
 ) -> tuple[tuple[UniqueTerm, ...], ...]:
     """The unique indexes by which a REPLACE can delete rows of other keys than its own."""
     indexes = set()
+    defaults = {column.name: column.default for column in columns if column.is_not_null}
     for _, name, is_unique, *_ in connection.execute(f"PRAGMA index_list({quoted(table)})").fetchall():
         terms = connection.execute(f"PRAGMA index_xinfo({quoted(name)})").fetchall()
         if not is_unique:
@@ -134,7 +142,7 @@ def _unique_indexes(
         expressions = _expressions_of(connection, name) if any(name is None for name, _ in parts) else []
         indexes.add(
             tuple(
-                UniqueTerm(quoted(column), collation)
+                UniqueTerm(quoted(column), collation, default=defaults.get(column))
                 if column is not None
                 else UniqueTerm(expressions[number], collation, is_expression=True)
                 for number, (column, collation) in enumerate(parts)

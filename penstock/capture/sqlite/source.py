@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from penstock.capture.sqlite.position import Place
 from penstock.capture.sqlite.queries import read_leniently
 from penstock.capture.sqlite.rows import RowShape
 from penstock.capture.sqlite.schema import read_schema, table_names
-from penstock.capture.sqlite.snapshot import read_spilled_rows, spill_rows
+from penstock.capture.sqlite.snapshot import spill_table
 from penstock.capture.sqlite.stream import Stream
 from penstock.capture.sqlite.upkeep import Upkeep, read_backlog
 from penstock.contracts import (
@@ -47,7 +46,7 @@ _HEARTBEAT_SECONDS = 1.0
 
 
 class SqliteDatabase:
-    """The `Database` of `sqlite:///shop.db`. Without tables, all tables of the file are captured."""
+    """The `Database` of `sqlite:///shop.db`. Without tables, it only says which there are."""
 
     def __init__(self, path: Path, tables: Sequence[SourceTable], options: SourceOptions) -> None:
         self.path = path
@@ -92,13 +91,14 @@ class SqliteDatabase:
                     self._close_if_replaced()
 
     def _begin(self, connection: sqlite3.Connection, place: Place | None) -> Stream:
-        with sqlite_errors(self.path):
-            wanted = {name: self._wanted.get(name, SourceTable(name)) for name in self._names(connection)}
+        if not self._wanted:
+            raise DeclarationError(f"{self.path}: no table is named to be captured", hint="name at least one")
         if place is None:
-            stream = Stream.begin(connection, self.path, self._reader, wanted, self.options)
+            stream = Stream.begin(connection, self.path, self._reader, self._wanted, self.options)
         else:
-            stream = Stream(connection, self.path, self._reader, wanted, self.options, place)
-        confirmed = 0 if self._upkeep is None else self._upkeep.confirmed
+            stream = Stream(connection, self.path, self._reader, self._wanted, self.options, place)
+        # What was confirmed before may belong to another history: nothing behind this place is.
+        confirmed = 0 if self._upkeep is None or place is None else min(self._upkeep.confirmed, place.id)
         self._upkeep = Upkeep(connection, self._reader, confirmed)
         return stream
 
@@ -164,7 +164,7 @@ class SqliteDatabase:
 
     def copy_again(self, position: Position | None, tables: Sequence[str]) -> Position | None:
         place = None if position is None else Place.parse(position)
-        known = list(self._wanted) or (list(place.tables) if place is not None else [])
+        known = list(self._wanted)
         for name in tables:
             if name not in known:
                 hint = closest(name, known) or f"its tables are: {', '.join(known) or 'none'}"
@@ -179,7 +179,7 @@ class SqliteDatabase:
         places = {} if position is None else Place.parse(position).tables
         return [
             TableCopy(name, places[name].state, places[name].rows) if name in places else TableCopy(name, "waiting")
-            for name in list(self._wanted) or list(places)
+            for name in self._wanted
         ]
 
     def end(self) -> Position:
@@ -234,13 +234,11 @@ class SqliteDatabase:
 
     def snapshot(self, table: str) -> TableSnapshot:
         connection = self._connection()
-        folder = tempfile.TemporaryDirectory(prefix="penstock-")
-        file = Path(folder.name) / "rows.arrow"
         with sqlite_errors(self.path), reading(connection):
             end = _read_end(connection)
             shape = self._shape(connection, table)
-            read_leniently(connection, lambda: spill_rows(connection, shape, file))
-        return TableSnapshot(end, read_spilled_rows(folder, file))
+            batches = read_leniently(connection, lambda: spill_table(connection, shape))
+        return TableSnapshot(end, batches)
 
 
 def _read_end(connection: sqlite3.Connection) -> int:

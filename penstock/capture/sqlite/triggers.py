@@ -117,7 +117,8 @@ def _note_conflicts(table: TableSchema, layout: int, terms: Sequence[UniqueTerm]
 
 def _conflicts(table: TableSchema, term: UniqueTerm) -> str:
     if not term.is_expression:
-        return f"t.{term.sql} = NEW.{term.sql} COLLATE {quoted(term.collation)}"
+        value = f"NEW.{term.sql}" if term.default is None else f"ifnull(NEW.{term.sql}, {term.default})"
+        return f"t.{term.sql} = {value} COLLATE {quoted(term.collation)}"
     # Inside of the parentheses, the names of columns mean the new row.
     new_row = ", ".join(f"NEW.{quoted(name)} AS {quoted(name)}" for name in table.names)
     return f"({term.sql}) = (SELECT {term.sql} FROM (SELECT {new_row})) COLLATE {quoted(term.collation)}"

@@ -53,7 +53,7 @@ class Upkeep:
                 return
             self.connection.execute(
                 f"UPDATE {READERS} SET confirmed = max(confirmed, ?), seen_at = {NOW} WHERE name = ?",
-                (self.confirmed, self.reader),
+                (min(self.confirmed, last_change(self.connection)[0]), self.reader),
             )
             self._release_places()
         self.stored = self.confirmed
@@ -87,11 +87,11 @@ class Upkeep:
 def bytes_of_changes(connection: sqlite3.Connection, after: int, last: int) -> int:
     """About how many bytes the changes behind an id take, judged by the last of them."""
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info({CHANGES})") if row[1].startswith("v")]
-    lengths = " + ".join(["0", *(f"ifnull(length({column}), 0)" for column in columns)])
-    (mean,) = connection.execute(
-        f"SELECT avg({lengths}) FROM (SELECT * FROM {CHANGES} ORDER BY id DESC LIMIT {_SAMPLE_ROWS})"
+    lengths = ", ".join(["count(*)", *(f"total(length({column}))" for column in columns)])
+    count, *totals = connection.execute(
+        f"SELECT {lengths} FROM (SELECT * FROM {CHANGES} ORDER BY id DESC LIMIT {_SAMPLE_ROWS})"
     ).fetchone()
-    return int((last - after) * ((mean or 0) + _ROW_BYTES + len(columns)))
+    return int((last - after) * (sum(totals) / max(count, 1) + _ROW_BYTES + len(columns)))
 
 
 @dataclass(frozen=True, slots=True)

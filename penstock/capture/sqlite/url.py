@@ -24,6 +24,6 @@ def check_url(url: str) -> None:
 
 
 def open_database(url: str, tables: Sequence[SourceTable], options: SourceOptions) -> Database:
-    """The file, to capture these tables (all, if none are named). It is opened when it is first needed."""
+    """The file, to capture these tables; without any, `tables` lists all. It is opened when it is first needed."""
     check_url(url)
     return SqliteDatabase(Path(unquote(resolved_url(url).removeprefix(_SCHEME))), tables, options)

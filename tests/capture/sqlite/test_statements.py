@@ -45,6 +45,7 @@ USERS = "CREATE TABLE t (id INTEGER PRIMARY KEY, email TEXT UNIQUE, name TEXT)"
         ],
         ["CREATE TABLE t (id TEXT, email TEXT, name TEXT, PRIMARY KEY (id, name), UNIQUE (email)) WITHOUT ROWID"],
         ["CREATE TABLE t (id TEXT COLLATE NOCASE PRIMARY KEY, email TEXT UNIQUE, name TEXT)"],
+        ["CREATE TABLE t (id INTEGER PRIMARY KEY, email TEXT NOT NULL DEFAULT 'b' UNIQUE, name TEXT)"],
     ],
 )
 def test_rows_that_replace_deletes_are_deleted(
@@ -60,6 +61,7 @@ def test_rows_that_replace_deletes_are_deleted(
         "INSERT INTO t VALUES (6, 'd', 'x'), (7, 'e', 'x'), (8, 'f', 'x')",
         "INSERT OR REPLACE INTO t SELECT id + 1, email, name FROM t",
         "UPDATE OR REPLACE t SET id = 7 WHERE id = 8",
+        "REPLACE INTO t VALUES (20, 'b', 'x'), (21, NULL, 'y')",
     ]
     with closing(shop.world.connect()) as connection:
         connection.execute(f"PRAGMA recursive_triggers = {recursive}")
