@@ -69,6 +69,7 @@ def test_a_truncated_table_loses_all_rows_of_its_open_transaction_too(
     database: MemoryDatabase, capture: Capture
 ) -> None:
     put(database, {"id": 1}, {"id": 2})
+    capture.run()
     capture.run([
         lambda: database.commit(
             Upsert("orders", {"id": 3}), Delete("orders", {"id": 1}), Truncate("orders"), Upsert("orders", {"id": 1})

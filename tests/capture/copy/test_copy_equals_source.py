@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,20 +25,19 @@ from tests.capture.copy.copied import NAME, Capture, crash, latest_rows
 TABLES = {"orders": "shop_orders", "people": "people"}
 COLUMNS = ("note", "body")
 
-tables = st.sampled_from(list(TABLES))
-keys = st.integers(0, 4)
+tables = st.sampled_from(["orders", "orders", "orders", "people"])
+keys = st.integers(0, 3)
 texts = st.none() | st.sampled_from(["a", "b", "long" * 200])
 changes = st.tuples(
     tables,
     keys,
-    st.sampled_from(["put", "put", "put", "delete", "truncate"]),
+    st.sampled_from(["put", "put", "put", "put", "delete", "truncate"]),
     st.tuples(texts, texts),
     st.sets(st.sampled_from(COLUMNS)),
 )
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("commit"), st.lists(changes, min_size=1, max_size=5)),
-        st.tuples(st.just("commit"), st.lists(changes, min_size=1, max_size=5)),
+        *[st.tuples(st.just("commit"), st.lists(changes, min_size=2, max_size=7))] * 6,
         st.just(("crash", None)),
         st.just(("wait", None)),
         st.tuples(st.just("copy again"), tables),
@@ -45,7 +45,8 @@ steps = st.lists(
         st.just(("delete files", None)),
         st.tuples(st.just("add column"), tables),
     ),
-    max_size=25,
+    min_size=4,
+    max_size=30,
 )
 Step = tuple[str, Any]
 
@@ -119,13 +120,24 @@ class World:
                 assert _without_nulls(found) == _without_nulls(state[table_copy.table])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps, st.integers(1, 3), st.integers(1, 8))
-def test_the_copy_equals_the_database(given_steps: list[Step], chunk_rows: int, batch_rows: int) -> None:
-    check_copy(given_steps, chunk_rows, batch_rows)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps, st.integers(1, 3), st.integers(1, 8), st.booleans())
+def test_the_copy_equals_the_database(
+    given_steps: list[Step], chunk_rows: int, batch_rows: int, is_copied_first: bool
+) -> None:
+    check_copy(given_steps, chunk_rows, batch_rows, is_copied_first=is_copied_first)
 
 
-def check_copy(given_steps: list[Step], chunk_rows: int, batch_rows: int) -> None:
+@pytest.mark.long
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps, st.integers(1, 3), st.integers(1, 8), st.booleans())
+def test_the_copy_equals_the_database_many_times(
+    given_steps: list[Step], chunk_rows: int, batch_rows: int, is_copied_first: bool
+) -> None:
+    check_copy(given_steps, chunk_rows, batch_rows, is_copied_first=is_copied_first)
+
+
+def check_copy(given_steps: list[Step], chunk_rows: int, batch_rows: int, *, is_copied_first: bool) -> None:
     database = MemoryDatabase(SourceOptions(chunk_rows=chunk_rows), idle_seconds=0.0)
     for table in TABLES:
         database.create_table(table, "id long not null, note string, body string", key="id")
@@ -135,6 +147,8 @@ def check_copy(given_steps: list[Step], chunk_rows: int, batch_rows: int) -> Non
         world.remember()
         capture.report = world.check
         world.commit([("orders", 1, "put", ("a", "b"), ()), ("orders", 2, "put", ("a", "long" * 200), ())])
+        if is_copied_first:
+            capture.run()
         capture.run(world.changes(given_steps))
         for table, topic in TABLES.items():
             found = latest_rows(capture.log.topic(topic))
