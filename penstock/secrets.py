@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from penstock.errors import DeclarationError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MASK = "***"
+_SHORTEST_SECRET = 4  # shorter ones are in words that mean something else
 _SECRET_OPTIONS = frozenset({"password", "passwd", "pwd", "sslpassword", "token", "secret", "key"})
 
 
@@ -47,3 +48,14 @@ def masked_url(url: str) -> str:
     shown = [(name, _MASK if name.lower() in _SECRET_OPTIONS and value else value) for name, value in options]
     query = parts.query if shown == options else urlencode(shown, safe="*/")
     return urlunsplit(parts._replace(netloc=location, query=query))
+
+
+def without_password(text: str, url: str) -> str:
+    """A message without the password of this URL, should whoever wrote it have put it there."""
+    try:
+        password = urlsplit(resolved_url(url)).password
+    except (ValueError, DeclarationError):
+        return text
+    for secret in {password, unquote(password)} if password else ():
+        text = text.replace(secret, _MASK) if len(secret) >= _SHORTEST_SECRET else text
+    return text
