@@ -22,7 +22,7 @@ from penstock.capture.folder import CaptureFolder, CaptureStatus, TableStatus, t
 from penstock.capture.meter import CaptureMeter
 from penstock.capture.pump import Progress, PumpOptions, Stop, pump
 from penstock.contracts import Captured, Database, Log, Position, SourceOptions, SourceTable, Writer
-from penstock.databases import open_database
+from penstock.databases import check_database, open_database
 from penstock.errors import FencedError, PenstockError, UnavailableError
 from penstock.secrets import without_password
 
@@ -52,6 +52,8 @@ def run_capture(
     whenever its state changes. Returns the last status; an error that is not worth another attempt is raised.
     """
     declaration.check()
+    if open_source is open_database:
+        check_database(declaration.url)
     folder = CaptureFolder.of(log, declaration.name)
     stored = load_declaration(folder.path)
     if stored is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,8 +68,10 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> Iterator[World]:
+    found = World()
+    yield found
+    found.log.close()
 
 
 def test_once_it_ends_when_it_has_what_the_database_had_at_the_start(world: World) -> None:
@@ -96,15 +98,12 @@ def test_its_folder_says_what_it_captures_and_how_far_it_is(world: World) -> Non
 
 
 def test_captures_of_one_name_in_two_logs_leave_different_things_in_the_database(world: World) -> None:
-    world.run()
-    World().run()
-    again = World(database=world.database)
-    again.database.create_table("people", "id long not null", key="id")
-    world.tables = again.tables = ("orders", "people")
-    again.run()
-    world.run()
+    second = World()
+    for captured in (world, world, second):
+        captured.run()
+    second.log.close()
     assert len({options.identity for options in world.opened}) == 1
-    assert world.opened[0].identity != again.opened[0].identity
+    assert world.opened[0].identity != second.opened[0].identity
 
 
 def test_it_waits_for_the_database_and_says_so_once(world: World) -> None:
