@@ -170,6 +170,7 @@ class _Run:
         try:
             pump(source, self.writer, topics=self.declaration.topics, options=options, stop=pump_stop, report=count)
         finally:
+            self.status = replace(self.status, tables=self._tables())
             copy.close()
         self.done = self.done or not pump_stop.ended
 
@@ -249,15 +250,16 @@ class _Run:
         if self.database is None:
             self._tell(state=self.status.state)
             return
-        tables = self.meter.tables(self.declaration.topics, self._copies())
+        tables = self._tables()
         is_copying = any(table.state != "complete" for table in tables)
         self._tell(
             state="copying" if is_copying else "following", tables=tables, error=None, hint=None, waiting_since=None
         )
 
-    def _copies(self) -> Sequence[object]:
+    def _tables(self) -> tuple[TableStatus, ...]:
         assert self.database is not None
-        return self.database.copies(CopyPosition.parse(self.position).source)
+        copies = self.database.copies(CopyPosition.parse(self.position).source)
+        return self.meter.tables(self.declaration.topics, copies)
 
     def _tell(self, **changes: object) -> None:
         self._told_at = time.monotonic()
