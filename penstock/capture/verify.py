@@ -211,4 +211,4 @@ def _differences(
 
 def _is_same(one: object, two: object) -> bool:
     """NaN is the same as NaN."""
-    return one == two or (one != one and two != two)  # noqa: PLR0124
+    return one == two or (one != one and two != two)
