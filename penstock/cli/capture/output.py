@@ -95,7 +95,7 @@ def status_line(status: CaptureStatus, width: int | None) -> str:
 def _copy_line(status: CaptureStatus, width: int | None) -> str:
     table = next((table for table in status.tables if table.state == "copying"), None)
     if table is None:
-        return "copying"[:width]
+        return f"copying, {count_text(status.rows, 'row')}"[:width]
     title = f"copying {table.table}"
     others = sum(other.state == "waiting" for other in status.tables)
     left = None if table.seconds_left is None else f"{duration_text(table.seconds_left)} left"
@@ -103,8 +103,8 @@ def _copy_line(status: CaptureStatus, width: int | None) -> str:
     rate = f"{status.rows_per_second:,.0f} rows/s"
     share = _share(table)
     amount = count_text(table.rows, "row") if share is None else f"{share:.0%}"
-    variants = [[amount, rate, left, more], [amount, rate, left], [amount, left], [amount]]
-    texts = [", ".join(part for part in variant if part) for variant in variants]
+    variants: list[list[str | None]] = [[amount, rate, left, more], [amount, rate, left], [amount, left], [amount]]
+    texts = [", ".join(filter(None, variant)) for variant in variants]
     if share is None or width is None:
         lines = [f"{title}: {text}" for text in texts]
         return lines[0] if width is None else next((line for line in lines if len(line) <= width), lines[-1][:width])

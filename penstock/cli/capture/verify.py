@@ -66,6 +66,8 @@ def _rows(compared: TableComparison) -> list[tuple[object, ...]]:
         key = ", ".join(value_text(value) for value in difference.key.values())
         if not difference.cells:
             rows.append((key, difference.what, None, None, None))
-        for cell in difference.cells:
-            rows.append((key, difference.what, cell.column, value_text(cell.source), value_text(cell.copy)))
+        rows += [
+            (key, difference.what, cell.column, value_text(cell.source), value_text(cell.copy))
+            for cell in difference.cells
+        ]
     return rows
