@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from penstock.errors import DeclarationError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MASK = "***"
+_SHORTEST_SECRET = 4  # shorter ones are in words that mean something else
 _SECRET_OPTIONS = frozenset({"password", "passwd", "pwd", "sslpassword", "token", "secret", "key"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 # One or several hosts with their ports, without a user part, up to the path.
@@ -67,3 +68,14 @@ def _mask_option(option: str) -> str:
     name, equals, value = option.partition("=")
     is_secret = unquote_plus(name).strip().lower() in _SECRET_OPTIONS
     return f"{name}{equals}{_MASK}" if is_secret and value and not _VARIABLE.fullmatch(value) else option
+
+
+def without_password(text: str, url: str) -> str:
+    """A message without the password of this URL, should whoever wrote it have put it there."""
+    try:
+        password = urlsplit(resolved_url(url)).password
+    except (ValueError, DeclarationError):
+        return text
+    for secret in {password, unquote(password)} if password else ():
+        text = text.replace(secret, _MASK) if len(secret) >= _SHORTEST_SECRET else text
+    return text
