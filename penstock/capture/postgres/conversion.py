@@ -124,8 +124,7 @@ def _lists(texts: Column, arrow: pa.ListType[pa.DataType], type_: PostgresType) 
 
 
 _NIBBLES: _Bytes = np.full(256, 255, np.uint8)
-for _index, _digit in enumerate(b"0123456789abcdef"):
-    _NIBBLES[_digit] = _index
+_NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 
 def _binaries(texts: Column) -> Column:
