@@ -120,11 +120,13 @@ class _Found:
         is_deleted = self._tuples.is_old[rows]
         unchanged: dict[str, pa.BooleanArray] = {}
         is_moved = np.zeros(len(rows), np.bool_)
+        has_deleted = np.zeros(len(rows), np.bool_)
+        has_deleted[1:] = self._tuples.has_old[rows[1:]] & (rows[1:] - 1 == rows[:-1])
         for column in self._table.table_columns:
             is_unchanged = self._is_unchanged(column.name, rows) & ~is_deleted
             if is_unchanged.any():
                 unchanged[column.name] = pa.array(is_unchanged)
-                is_moved[1:] |= is_unchanged[1:] & is_deleted[:-1] & self._tuples.has_old[rows[1:]]
+                is_moved |= is_unchanged & has_deleted
         deleted = pa.array(is_deleted) if is_deleted.any() else None
         return deleted, unchanged, pa.array(is_moved) if is_moved.any() else None
 
