@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -101,3 +102,17 @@ def test_any_bytes_are_a_message_or_damaged(message: bytes) -> None:
 def test_a_binary_value_is_refused_because_nobody_asked_for_it() -> None:
     with pytest.raises(DamagedError, match=r"unknown kind of value b'b', at byte 9 of 14"):
         decode(b"I\0\0\0\x01N\0\x01b\0\0\0\x01x", streaming=False)
+
+
+def test_messages_of_a_real_server_mean_what_they_meant_when_they_were_recorded() -> None:
+    """The file is made by record_messages.py, with PostgreSQL 15."""
+    lines = (Path(__file__).parent / "recorded_15.txt").read_text().splitlines()
+    kinds = set()
+    for line in lines:
+        recorded, meaning = line.split("\t")
+        message = bytes.fromhex(recorded.removeprefix("~"))
+        decoded = decode(message, streaming=recorded.startswith("~"))
+        assert repr(decoded) == meaning
+        assert encode(decoded) == message
+        kinds.add(message[:1])
+    assert kinds == {letter.encode() for letter in "BCRYIUDTMSEcA"}  # no origin: that takes a replica of a replica
