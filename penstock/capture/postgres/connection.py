@@ -50,7 +50,7 @@ def connect(url: str) -> Connection:
 
 @contextmanager
 def server_errors(url: str) -> Iterator[None]:
-    """Translate errors of PostgreSQL: into a DeclarationError what retrying cannot mend, and the rest as unavailable."""
+    """Translate errors of PostgreSQL: what retrying cannot mend is a DeclarationError, the rest an UnavailableError."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:

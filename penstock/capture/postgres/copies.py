@@ -9,8 +9,8 @@ b. A transaction that is given after the snapshot, before the chunk, and that th
    of the chunk with its keys are left out. If one of its rows is incomplete (`unchanged`), the chunk is read again.
 c. A transaction that is given after the chunk, and that the chunk contains, is older: its changes to keys of the chunk
    are left out. Its changes to other keys are given; later ones undo them, or the chunk would have those keys.
-d. A chunk is safe once the stream has passed its LSN: from then on, no transaction comes that it contains. Only then does
-   the position say that it need not be read again, and only then does the copy end.
+d. A chunk is safe once the stream has passed its LSN: from then on, no transaction comes that it contains. Only then
+   does the position say that it need not be read again, and only then does the copy end.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TableCopies:
         return (*shown, *(given.chunk.snapshot.shows(xid) for given in self._given[table]))
 
     def fit(self, part: GroupPart) -> RowChanges:
-        """The changes of a part that may be given, by rule c; remembers those that are newer than what is being read."""
+        """The changes of a part that may be given, by rule c. Remembers those that are newer than the chunk in reading."""
         changes, verdict, name = part.changes, list(part.verdict), part.table.name
         if not verdict:
             return changes

@@ -307,7 +307,7 @@ class Follower:
         return self._last_position
 
     def _heartbeat(self) -> Captured:
-        """There is nothing more. A position that moved without rows is given once a second: storing it costs a write."""
+        """There is nothing more. A position that moved without rows comes once a second: storing it costs a write."""
         self._advance()
         if self._open is None and time.monotonic() - self._position_time >= _IDLE_SECONDS:
             return Captured(self._any_table, position=self._next_position())

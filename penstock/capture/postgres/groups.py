@@ -113,7 +113,7 @@ def _decode(rows: _TableRows, judge: JudgeTransaction) -> Iterator[GroupPart]:
 
 def _decode_part(rows: _TableRows, start: int, ends: list[tuple[int, int, int]]) -> RowChanges:
     """Decode the messages from `start` on, up to the last of these ends."""
-    counts = np.diff(np.array([start, *(end for end, _, _ in ends)], np.int64))
+    counts = np.diff([start, *(end for end, _, _ in ends)]).astype(np.int64)
     times = np.repeat(np.array([time for _, time, _ in ends], np.int64), counts)
     messages = rows.messages[start : ends[-1][0]]
     if rows.table.inserts_only:

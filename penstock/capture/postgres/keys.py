@@ -12,10 +12,10 @@ from penstock.capture.postgres.types import TableLayout
 
 def key_texts(batch: pa.RecordBatch, layout: TableLayout) -> pa.Array[Any]:
     """One text for each row. With several columns, each but the last is preceded by its length."""
-    columns = [_text(batch.column(name)) for name in layout.key]
+    columns: list[pa.Array[Any]] = [_text(batch.column(name)) for name in layout.key]
     if len(columns) == 1:
         return columns[0]
-    parts: list[pa.Array[Any]] = []
+    parts: list[Any] = []
     for column in columns[:-1]:
         parts += [pc.cast(pc.binary_length(column), pa.string()), column]
     joined: pa.Array[Any] = pc.binary_join_element_wise(*parts, columns[-1], ":")
@@ -28,9 +28,9 @@ def contains(keys: pa.Array[Any], texts: pa.Array[Any]) -> pa.BooleanArray:
     return mask
 
 
-def _text(column: pa.Array[Any]) -> pa.Array[Any]:
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+def _text(column: Any) -> Any:
+    if pa.types.is_string(column.type):
         return column
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
         return pa.array([repr(value) for value in column.to_pylist()], pa.string())
     return pc.cast(column, pa.string())

@@ -25,7 +25,7 @@ def complete_moved_rows(connection: Connection, part: GroupPart) -> GroupPart:
     if changes.moved is None:
         return part
     indexes = np.flatnonzero(changes.moved.to_numpy(zero_copy_only=False))
-    keys = [pc.cast(changes.batch.column(name).take(pa.array(indexes)), pa.string()) for name in layout.key]
+    keys = [pc.cast(changes.batch.column(name).take(indexes), pa.string()) for name in layout.key]
     names = ", ".join(f"{quoted(name)}::text" for name in changes.unchanged)
     condition = ", ".join(quoted(name) for name in layout.key)
     texts: list[tuple[object, ...] | None] = []

@@ -7,13 +7,11 @@ open one for themselves, so they can be called from any process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, closing
 from dataclasses import replace
-
-import pyarrow as pa
 
 from penstock.capture.postgres.catalog import CapturedTable, describe_tables
 from penstock.capture.postgres.changed_tables import looks_the_same, must_copy_again
@@ -196,7 +194,7 @@ class PostgresDatabase:
         """Tables that have another name than when the capture began; not known without a position."""
         return {}
 
-    def _create_slot(self, connection: Connection) -> Iterator[Captured]:  # type: ignore[misc]
+    def _create_slot(self, connection: Connection) -> Generator[Captured, None, int]:
         """Begin anew: an old slot of this capture is of no use. Gives heartbeats while the server waits."""
         with server_errors(self._url):
             drop_slot(connection, self._slot)

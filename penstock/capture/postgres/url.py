@@ -1,4 +1,4 @@
-"""PostgreSQL by URL: `postgresql://user:${PASSWORD}@host/database?sslmode=require`. What libpq reads, it reads here too."""
+"""PostgreSQL by URL, as libpq reads it: `postgresql://user:${PASSWORD}@host/database?sslmode=require`."""
 
 from __future__ import annotations
 
