@@ -81,8 +81,9 @@ class PostgresDatabase:
             yield from self._read(opened, position)
 
     def confirm(self, position: Position) -> None:
+        lsn = from_json(position).lsn
         if self._stream is not None:
-            self._stream.confirm(from_json(position).lsn)
+            self._stream.confirm(lsn)
 
     def close(self) -> None:
         self._open.close()
