@@ -9,8 +9,9 @@ import pytest
 
 from penstock.contracts import Database, SourceOptions, SourceTable
 from penstock.databases import open_database
-from tests.capture.database_contract import DatabaseContract
-from tests.capture.database_world import TABLES, SqlWorld
+from tests.capture.database_contract import DatabaseContract, catch_up, contents, items_to_end, new_fold, opened
+from tests.capture.database_fold import Item
+from tests.capture.database_world import TABLES, DatabaseWorld, Remove, SqlWorld, Update, account, pair
 from tests.servers.postgres import PostgresServer, wait_until
 
 
@@ -56,5 +57,23 @@ def world(server: PostgresServer) -> Iterator[PostgresWorld]:
     world.close()
 
 
+def by_table(items: Sequence[Item]) -> dict[str, list[tuple[str, object]]]:
+    return {table: [pair for pair in contents(items) if pair[0] == table] for table in TABLES}
+
+
 class TestPostgresDatabase(DatabaseContract):
-    """All of it."""
+    """All of it. Only the rows of a table have an order: transactions that are read together are decoded by table."""
+
+    def test_from_every_position_behind_the_copy_it_gives_exactly_what_follows(self, world: DatabaseWorld) -> None:
+        fold = new_fold()
+        world.run(account(1))
+        catch_up(world, fold)
+        for number in range(2, 6):
+            world.run(account(number, "new"), pair(number, "x"), Update("accounts", {"id": 1}, {"amount": number}))
+        world.run(Remove("accounts", {"id": 3}))
+        with opened(world) as database:
+            items = items_to_end(database, fold.position)
+        places = [(index + 1, item.position) for index, item in enumerate(items) if item.position is not None]
+        for index, position in [(0, fold.position), *places]:
+            with opened(world) as database:
+                assert by_table(items_to_end(database, position)) == by_table(items[index:])

@@ -71,7 +71,9 @@ class Session(threading.Thread):
         elif kind < 0.85:
             connection.execute("UPDATE t SET id = %s WHERE id = %s", [self.random.randrange(KEYS), key])
         else:
-            connection.execute("INSERT INTO pairs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", [key % 7, f"k{key}", value])
+            connection.execute(
+                "INSERT INTO pairs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", [key % 7, f"k{key}", value]
+            )
 
 
 def assert_equal(server: PostgresServer, fold: Fold) -> None:
@@ -85,8 +87,10 @@ def create_tables(server: PostgresServer) -> None:
     server.execute("CREATE TABLE t (id int PRIMARY KEY, v int, big text)")
     server.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
     server.execute("CREATE TABLE pairs (a int, b text, n int, PRIMARY KEY (a, b))")
-    server.execute(f"INSERT INTO t SELECT n, n, repeat('x', CASE WHEN n % 9 = 0 THEN {BIG} ELSE 3 END) "
-                   f"FROM generate_series(0, {KEYS}) n")
+    server.execute(
+        f"INSERT INTO t SELECT n, n, repeat('x', CASE WHEN n % 9 = 0 THEN {BIG} ELSE 3 END) "
+        f"FROM generate_series(0, {KEYS}) n"
+    )
 
 
 def run_sessions(server: PostgresServer, seed: int, rounds: int) -> Fold:
