@@ -22,7 +22,7 @@ BIG = 20_000  # a value that PostgreSQL stores apart, and does not send when it 
 
 
 class Session(threading.Thread):
-    """Runs transactions until it is stopped: inserts, updates, key changes, deletes, savepoints, rollbacks, big ones."""
+    """Runs random transactions until it is stopped, with savepoints, rollbacks and large ones."""
 
     def __init__(self, server: PostgresServer, seed: int, stop: threading.Event) -> None:
         super().__init__()

@@ -20,6 +20,12 @@ def events(items: list[Item]) -> list[str]:
     return [item.what for item in items if isinstance(item, TableEvent)]
 
 
+def apply_all(items: Iterator[Item], fold: Fold) -> None:
+    """Until reading fails."""
+    for item in items:
+        fold.add(item)
+
+
 @pytest.fixture
 def orders(server: PostgresServer) -> PostgresServer:
     server.execute("CREATE TABLE orders (id int PRIMARY KEY, country text)")
@@ -96,8 +102,7 @@ def test_a_column_that_is_gone_stops_the_capture_until_it_is_accepted(
         orders.execute(f"ALTER TABLE orders {change}")
         orders.execute("INSERT INTO orders VALUES (1000)")
         with pytest.raises(DeclarationError, match=f"table orders: the column 'country' was {said}") as error:
-            for item in items:
-                fold.add(item)
+            apply_all(items, fold)
     assert error.value.hint is not None
     assert "penstock capture accept shop --dropped orders.country" in error.value.hint
     with pytest.raises(DeclarationError, match=said):
@@ -117,8 +122,7 @@ def test_a_changed_key_stops_the_capture(orders: PostgresServer) -> None:
         orders.execute("ALTER TABLE orders DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (id, country), ADD extra int")
         orders.execute("INSERT INTO orders VALUES (1000, 'FR')")
         with pytest.raises(DeclarationError, match=r"its key changed from \(id\) to \(id, country\)"):
-            for item in items:
-                fold.add(item)
+            apply_all(items, fold)
 
 
 def test_a_renamed_table_is_followed(orders: PostgresServer) -> None:
