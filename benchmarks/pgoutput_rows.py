@@ -1,4 +1,4 @@
-"""How many rows of pgoutput messages a second become Arrow columns, as processor time, the best of five: `python benchmarks/pgoutput_rows.py`."""
+"""How many rows of pgoutput a second become Arrow columns, by processor time: `python benchmarks/pgoutput_rows.py`."""
 
 from __future__ import annotations
 
