@@ -133,6 +133,8 @@ def test_a_renamed_table_is_followed(orders: PostgresServer) -> None:
     orders.execute("DELETE FROM purchases WHERE id > 1")
     catch_up(database, fold)
     assert fold.rows("orders") == [{"id": 1, "country": "DE"}]
+    again = database_of(orders, "orders")
+    assert [table.name for table in again.tables()] == ["orders"]
 
 
 def test_a_truncate_in_the_middle_of_a_copy_leaves_what_came_after(orders: PostgresServer) -> None:
