@@ -16,8 +16,23 @@ from penstock.flow.event_time import check_clock_columns, timing_of
 from penstock.flow.habits import SuggestsNames
 from penstock.flow.load import load_declarations, read_program
 from penstock.flow.location import Declaring, caller_location, located
+from penstock.flow.messages import MESSAGE_SCHEMA, check_messages
 from penstock.flow.names import EVENT_TIME, check_app_name, check_columns, check_output_name
-from penstock.flow.plan import Changelog, ExternalSink, Output, Plan, Shape, Sink, Source, Timing, Topic, View
+from penstock.flow.plan import (
+    Changelog,
+    ExternalSink,
+    MessageFormat,
+    MessageTable,
+    Output,
+    Plan,
+    Shape,
+    Sink,
+    Source,
+    TimeUnit,
+    Timing,
+    Topic,
+    View,
+)
 from penstock.flow.rows import check_rows
 from penstock.flow.settings import AppSettings
 from penstock.flow.sinks import SinkTopic, check_key, check_sink_topic, check_url_shape
@@ -157,12 +172,21 @@ class App(SuggestsNames):
         key: str | Sequence[str],
         time: str | None = None,
         partitions: int = 1,
+        format: MessageFormat | None = None,  # noqa: A002
+        topic: str | None = None,
+        source_table: str | None = None,
+        time_unit: TimeUnit | None = None,
     ) -> Table:
         """A keyed topic of the log as a table: the last row of each key counts, and a delete takes it away.
 
         `app.table("customers", schema="id bigint not null, name string", key="id")`
 
         The parameters are those of `topic`. `time` names the column that says since when a row holds, if there is one.
+
+        With `format="debezium"` or `"maxwell"`, the topic has messages of that tool, in the columns `key string, value
+        string`, and the schema and the key are those of the table that they are about. `topic` is the name of the topic
+        if it is another one; `source_table` the table, such as `"shop.customers"`, if a topic of Maxwell has several.
+        Numbers in timestamps count `time_unit` since 1970 where a message does not say what they count.
         """
         with Declaring(f"table '{name}'") as location:
             if time is not None and not isinstance(time, str):
@@ -176,7 +200,13 @@ class App(SuggestsNames):
             if not columns:
                 raise DeclarationError("a table needs a key; found none")
             shape = Shape(tuple(parsed.names), time, columns, retracts=True)
-            node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, location)
+            messages = check_messages(name, format, topic, source_table, time_unit)
+            if messages is None:
+                node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, location)
+            else:
+                read = topic or name
+                check_topic(read, MESSAGE_SCHEMA, TopicSettings(partitions=partitions))
+                node = MessageTable(read, to_ddl(parsed), columns, partitions, time, shape, location, messages)
             return self._naming(name, Table(self._source(node)))
 
     def view(self, name: str, rows: Stream | Table) -> None:

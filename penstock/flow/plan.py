@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+MessageFormat = Literal["debezium", "maxwell"]
+TimeUnit = Literal["s", "ms", "us", "ns"]
 Emit = Literal["final", "changes"]
 Late = Literal["correct", "drop"]
 Ties = Literal["break", "keep"]
@@ -190,6 +192,25 @@ class Changelog:
     time: str | None
     shape: Shape
     location: Location = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """How the messages of another tool are read. `table` is the one they are about, where a topic has several."""
+
+    format: MessageFormat
+    table: str
+    time_unit: TimeUnit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTable(Changelog):
+    """A table whose changes another tool writes as messages to the topic `name`, which has their `key` and `value`.
+
+    The schema and the key are those of the table; the topic has its own.
+    """
+
+    messages: Messages
 
 
 @dataclass(frozen=True, slots=True)

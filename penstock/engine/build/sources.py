@@ -21,12 +21,14 @@ from penstock.contracts import Batch
 from penstock.engine.build.graph import Graph
 from penstock.engine.datasource.read import even_batches
 from penstock.engine.datasource.topic import TopicRef, cached_topic, plain_errors
+from penstock.engine.messages.decode import DecodedChanges, decode_changes
 from penstock.engine.operators.contract import OFFSET, PARTITION
 from penstock.engine.plan.observe import ahead_mask, event_times
 from penstock.engine.run.tasks import Assignment, MapInArrow, assignment, write_report
 from penstock.engine.state.columns import GONE
 from penstock.engine.state.rows import mask
 from penstock.flow import plan as flow
+from penstock.flow.messages import MESSAGE_SCHEMA
 from penstock.flow.needs import is_needed
 from penstock.schema.arrow import parse_schema
 from penstock.storage.files import disk_errors
@@ -58,6 +60,7 @@ class _Source:
     columns: pa.Schema
     timing: flow.Timing | None
     deletes: bool  # whether delete markers are rows
+    table: flow.MessageTable | None = None  # if the rows are messages about a table
 
 
 def source(graph: Graph, node: flow.Source, *, appended: bool = False) -> DataFrame:
@@ -79,7 +82,8 @@ def source(graph: Graph, node: flow.Source, *, appended: bool = False) -> DataFr
         fields.append(pa.field(OFFSET, _HIDDEN[OFFSET]))  # rows are counted, and something must carry them
     columns = pa.schema(fields)
     tasks = graph.spark.range(0, graph.partitions, 1, graph.partitions)
-    read = _reading(_Source(node.name, columns, timing, deletes))
+    table = node if isinstance(node, flow.MessageTable) else None
+    read = _reading(_Source(node.name, columns, timing, deletes, table))
     return tasks.mapInArrow(read, from_arrow_schema(columns))
 
 
@@ -88,7 +92,7 @@ def _reading(what: _Source) -> MapInArrow:
         with plain_errors(), disk_errors(f"topic '{what.topic}'"):
             # All of the input is taken: Spark ends a worker that has left some, and starting one takes a second.
             number = max(batch.column(0)[0].as_py() for batch in batches if batch.num_rows)
-            reader = _Reader(what, assignment(), number)
+            reader = (_Reader if what.table is None else _MessageReader)(what, assignment(), number)
             yield from even_batches(reader.rows())
             reader.finish()
 
@@ -196,6 +200,48 @@ class _Reader:
         with pa.OSFile(str(self._epoch.directory / path), "wb") as file, pa.ipc.new_file(file, DEAD_SCHEMA) as writer:
             writer.write_table(table)
         return path
+
+
+class _MessageReader(_Reader):
+    """Reads the messages of another tool, and gives the rows of the table that they are about."""
+
+    def _needed_columns(self) -> list[str]:
+        return list(MESSAGE_SCHEMA.names)
+
+    def _live_rows(self, batch: Batch) -> pa.RecordBatch:
+        keep = np.ones(len(batch), dtype=np.bool_)
+        for error, failed in self._failures(batch):
+            self._set_aside(batch, keep & failed, error)
+            keep &= ~failed
+        places = np.flatnonzero(keep)
+        changes = self._decode(batch, places)
+        for reason, numbers in _by_reason({str(number): why for number, why in changes.reasons.items()}).items():
+            failed = np.zeros(len(batch), dtype=np.bool_)
+            failed[places[numbers]] = True
+            self._set_aside(batch, failed, reason)
+        # A message that gives a row another key counts as two, so that the books balance.
+        self._counts["in"] += len(changes.message) - len(np.unique(changes.message))
+        origin = places[changes.message]
+        columns = [self._changed_column(batch, changes, origin, name) for name in self._what.columns.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._what.columns)
+
+    def _decode(self, batch: Batch, places: np.ndarray) -> DecodedChanges:
+        table = self._what.table
+        assert table is not None
+        rows = batch.rows.take(pa.array(places))
+        values = rows.column("value").to_pylist()
+        if batch.deleted is not None:
+            is_marker = mask(batch.deleted)[places]
+            values = [None if marker else value for value, marker in zip(values, is_marker, strict=True)]
+        schema = parse_schema(table.schema)
+        return decode_changes(rows.column("key").to_pylist(), values, schema, table.key, table.messages)
+
+    def _changed_column(self, batch: Batch, changes: DecodedChanges, origin: np.ndarray, name: str) -> pa.Array[Any]:
+        if name == GONE:
+            return pa.array(changes.gone)
+        if name in changes.rows.schema.names:
+            return changes.rows.column(name)
+        return self._column(batch, name).take(pa.array(origin))
 
 
 def _by_reason(rows: Mapping[str, str]) -> dict[str, np.ndarray]:

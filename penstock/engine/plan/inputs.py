@@ -8,6 +8,7 @@ from penstock.contracts import Log, Topic, TopicSettings
 from penstock.engine.plan.next_cut import Input
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
+from penstock.flow.messages import MESSAGE_SCHEMA
 from penstock.schema.arrow import parse_schema
 from penstock.schema.ddl import to_ddl
 
@@ -67,15 +68,25 @@ def open_or_create(log: Log, node: flow.Source) -> Topic:
         topic = log.topic(node.name)
         _check(topic, node)
         return topic
+    if isinstance(node, flow.MessageTable):
+        settings = TopicSettings(partitions=node.partitions, key=("key",))
+        return log.create_topic(node.name, MESSAGE_SCHEMA, settings=settings)
     time = node.time if isinstance(node, flow.Changelog) else (node.timing.column if node.timing else None)
     settings = TopicSettings(partitions=node.partitions, key=node.key, time=time)
     return log.create_topic(node.name, parse_schema(node.schema), settings=settings)
 
 
 def _check(topic: Topic, node: flow.Source) -> None:
+    if isinstance(node, flow.MessageTable):
+        _check_columns(topic, node, MESSAGE_SCHEMA)
+        return
     if topic.settings.key != node.key:
         raise _other(node, "key", ", ".join(topic.settings.key) or "none", ", ".join(node.key) or "none")
-    for field in parse_schema(node.schema):
+    _check_columns(topic, node, parse_schema(node.schema))
+
+
+def _check_columns(topic: Topic, node: flow.Source, schema: pa.Schema) -> None:
+    for field in schema:
         if field.name not in topic.schema.names:
             raise _other(node, "columns", ", ".join(topic.schema.names), field.name)
         stored = topic.schema.field(field.name)

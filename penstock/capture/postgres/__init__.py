@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: its tables are copied, then followed through logical replication."""
