@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import pyarrow as pa
 
 from penstock.calls import answer_methods
+from penstock.captures import Captures, check_request, find_columns, source_node
 from penstock.errors import DeclarationError
 from penstock.flow.event_time import check_clock_columns, timing_of
 from penstock.flow.habits import SuggestsNames
@@ -32,6 +33,8 @@ from penstock.targets import check_target
 if TYPE_CHECKING:
     from threading import Event
 
+    from penstock.capture.declaration import CaptureDeclaration
+    from penstock.captures import Names
     from penstock.derive.views import ViewChange, ViewReader
     from penstock.engine.spark import SparkSession
     from penstock.schema.result import Result
@@ -55,6 +58,12 @@ _HINTS = {
         "columns": 'schema="order_id bigint not null, placed_at timestamp"',
     },
     "table": {"lateness": "rows of a table are never late: it goes to app.topic(...)", "primary_key": 'key="id"'},
+    "capture": {
+        **dict.fromkeys(("topic", "to"), 'the topic is called name="..."'),
+        **dict.fromkeys(("slot", "publication"), 'they are named after the capture: capture="..."'),
+        **dict.fromkeys(("tables",), "call app.capture once per table: tables of one URL share a connection"),
+        **dict.fromkeys(("primary_key",), 'key="id"'),
+    },
     "view": {
         **dict.fromkeys(("key", "keys", "primary_key", "index"), _KEY_HINT),
         **dict.fromkeys(("sql", "query", "select"), 'app.sql("CREATE VIEW name AS SELECT ...")'),
@@ -95,6 +104,7 @@ class App(SuggestsNames):
         self._sources: dict[str, Source] = {}
         self._outputs: dict[str, Output] = {}
         self._named: dict[str, Stream | Table] = {}
+        self._captures = Captures()
         self._reader: ViewReader | None = None
 
     def __repr__(self) -> str:
@@ -104,6 +114,11 @@ class App(SuggestsNames):
     def plan(self) -> Plan:
         """What was declared so far, as plain data."""
         return Plan(self.name, tuple(self._outputs.values()))
+
+    @property
+    def captures(self) -> tuple[CaptureDeclaration, ...]:
+        """What `capture` declared so far, as plain data: one capture for each database."""
+        return tuple(self._captures)
 
     @property
     def named(self) -> Mapping[str, Stream | Table]:
@@ -178,6 +193,89 @@ class App(SuggestsNames):
             shape = Shape(tuple(parsed.names), time, columns, retracts=True)
             node = Changelog(name, to_ddl(parsed), columns, partitions, time, shape, location)
             return self._naming(name, Table(self._source(node)))
+
+    @overload
+    def capture(
+        self,
+        url: str,
+        *,
+        table: str,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        key: Names = (),
+        columns: Names | None = None,
+        as_text: Names = (),
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Table: ...
+
+    @overload
+    def capture(
+        self,
+        url: str,
+        *,
+        outbox: str,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        columns: Names | None = None,
+        as_text: Names = (),
+        time: str | Timing | None = None,
+        lateness: str | None = None,
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Stream: ...
+
+    def capture(
+        self,
+        url: str,
+        *,
+        table: str | None = None,
+        outbox: str | None = None,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        key: Names = (),
+        columns: Names | None = None,
+        as_text: Names = (),
+        time: str | Timing | None = None,
+        lateness: str | None = None,
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Table | Stream:
+        """A table of a database as a table: first a copy of its rows, then each change, in the order of commits.
+
+        `app.capture("postgresql://localhost/shop", table="customers")`
+
+        - `table`: what to capture. Or `outbox`: a table of events, of which only inserts count; it gives a stream.
+        - `name`: the topic of the log that its rows go to; without it, the name of the table.
+        - `schema`: the columns, as for `topic`; those that cannot be null are the key, unless `key` names it. Without
+          it they are those of the topic, if there is one, or the database is asked now.
+        - `columns`: capture only these. `as_text`: capture these as the text that the database shows.
+        - `partitions`: of the topic, when it is created.
+        - `time`, `lateness`: of the events of an outbox, as for `topic`; without it, when they were committed.
+        - `capture`: the name of the capture; without it, that of the database. Tables of one URL share it.
+
+        Rows also have `committed_at`, the time of a table for `as_of`. It is 1970 where the capture found a row.
+        `${NAME}` in the URL stands for a variable of the environment. The capture runs with the app.
+        """
+        with Declaring(f"capture '{table or outbox}'") as location:
+            timing = timing_of(time, lateness)
+            if timing is not None and outbox is None:
+                raise DeclarationError("the time of a table is when its rows were committed; found time or lateness")
+            request = check_request(
+                url, table, outbox, name,
+                schema=schema, key=key, columns=columns, as_text=as_text, partitions=partitions, capture=capture,
+            )  # fmt: skip
+            capture = self._captures.name_for(request)
+            found = find_columns(request, self.log)
+            _checked_schema(
+                request.topic, found.schema, found.key, None if timing is None else timing.column, partitions
+            )
+            check_columns(found.schema.names)
+            node = self._source(source_node(request, found, capture, timing, location))
+            self._captures.add(capture, request.url, request.captured_table())
+            if request.is_outbox:
+                return self._naming(request.topic, Stream(node))
+            return self._naming(request.topic, Table(node))
 
     def view(self, name: str, rows: Stream | Table) -> None:
         """Keep an answer under a name, to be queried while the app runs: `app.view("revenue", revenue)`.
@@ -347,7 +445,7 @@ class App(SuggestsNames):
                     hint="use the stream or table that the sink writes, or read the topic in another app",
                 )
         known = self._sources.setdefault(node.name, node)
-        if known != node:
+        if known != node or known.captured != node.captured:
             raise DeclarationError(
                 f"it was declared in another way at {known.location}", hint="declare it once and use the result twice"
             )
