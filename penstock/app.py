@@ -350,6 +350,7 @@ class App(SuggestsNames):
         *,
         finish: bool = False,
         from_oldest: bool = False,
+        capture: bool = True,
     ) -> RunSummary:
         """Run the app, as `penstock run` does: keep its views and sinks in step with the log, until it is stopped.
 
@@ -360,6 +361,8 @@ class App(SuggestsNames):
         - `on_epoch`: called after the commit of each epoch; an error that it raises ends the run.
         - `finish`, with `once`: the input has ended, so close the windows that are still open.
         - `from_oldest`: do without rows that retention has removed before they were read, and record the gap.
+        - `capture`: run the captures that the app declares, each in a process of its own; False: they run elsewhere.
+          If one ends with an error, the app continues with what the log has, and the error is raised at the end.
 
         In a script it belongs under `if __name__ == "__main__":`, so that `python shop.py` and `penstock run shop.py`
         run the same program: either continues where the other one stopped. Progress is logged to the logger `penstock`.
@@ -368,7 +371,7 @@ class App(SuggestsNames):
         from penstock.script import run_app
 
         options = RunOptions(once=once, finish=finish, from_oldest=from_oldest, spark=spark)
-        return run_app(self, options, stop=stop, on_epoch=on_epoch)
+        return run_app(self, options, stop=stop, on_epoch=on_epoch, capture=capture)
 
     def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
         """All rows of a view, in no order: `app.read("revenue").to_pandas()`. `columns` narrows them."""

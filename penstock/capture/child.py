@@ -67,7 +67,8 @@ def _stop_with_parent(stop: threading.Event) -> None:
 
 
 def _capture(work: Work, stop: threading.Event) -> None:
-    from penstock.capture.run import CaptureDeclaration, run_capture
+    from penstock.capture.declaration import CaptureDeclaration
+    from penstock.capture.run import run_capture
 
     run_capture(work.log, CaptureDeclaration.from_json(work.declaration), once=work.once, stop=stop)
 

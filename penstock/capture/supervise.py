@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Literal
 
 from penstock.capture.child import ENDED, NEEDS_USER, STOP_SECONDS, UNAVAILABLE, Work
-from penstock.capture.run import CaptureDeclaration, capture_folder, running_process
+from penstock.capture.declaration import CaptureDeclaration
+from penstock.capture.state import capture_folder, running_process
 from penstock.errors import PenstockError
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
