@@ -152,14 +152,14 @@ def find_columns(request: CaptureRequest, log: str | Path) -> TableColumns:
     """The columns and the key of a table: from the program, else from the log, else from the database."""
     found = _declared_columns(request) or _stored_columns(request, log) or _source_columns(request)
     known = found.schema.names
+    if request.is_outbox:
+        _check_outbox(known)
     for what, names in (("columns", request.columns or ()), ("as_text", request.as_text), ("key", found.key)):
         for name in names:
             if name not in known:
                 raise DeclarationError(
                     f"{what}: there is no column '{name}'; there are {', '.join(known)}", hint=closest(name, known)
                 )
-    if request.is_outbox:
-        _check_outbox(known)
     return found
 
 
