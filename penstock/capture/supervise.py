@@ -23,6 +23,7 @@ from penstock.capture.child import ENDED, NEEDS_USER, STOP_SECONDS, UNAVAILABLE,
 from penstock.capture.declaration import CaptureDeclaration
 from penstock.capture.state import capture_folder, running_process
 from penstock.errors import PenstockError
+from penstock.logs import open_log
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 STEADY_SECONDS = 60.0
@@ -74,6 +75,7 @@ class Supervisor:
         once: bool = False,
         listen: Listen = lambda news: None,
     ) -> None:
+        self._log = log
         self._captures = [_SupervisedCapture(log, declared, once, listen) for declared in declarations]
 
     @property
@@ -87,6 +89,9 @@ class Supervisor:
         return not any(capture.is_alive for capture in self._captures)
 
     def start(self) -> None:
+        """Start the processes. The log is created if it does not exist, so that they and the app find the same one."""
+        if self._captures:
+            open_log(self._log, create=True).close()
         for capture in self._captures:
             capture.start()
 
