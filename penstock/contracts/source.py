@@ -63,12 +63,13 @@ class TableEvent:
     - `copy begins`: from here on its rows are copied, beside the changes that are made meanwhile.
     - `copy ends`: each of its rows has been given since `copy begins`. One that was not given since no longer exists.
 
-    The position means the same as that of `Captured`.
+    The position means the same as that of `Captured`. `committed_at`: when the transaction was committed, if it is known.
     """
 
     table: str
     what: Literal["truncated", "copy begins", "copy ends"]
     position: Position | None = None
+    committed_at: datetime | None = None
 
 
 class Source(Protocol):

@@ -1,4 +1,4 @@
-"""For tests of what captures: a source whose events a test lists.
+"""For tests of what captures: a source whose events a test lists, and a database in memory for what keeps copies.
 
 Crashes are items of the input: an exception in the list is raised once, when it is reached.
 """
@@ -11,6 +11,19 @@ from itertools import islice
 
 from penstock.contracts import Captured, Position, SourceTable
 from penstock.errors import DeclarationError
+from penstock.testing.memory_database import Change, Delete, MemoryDatabase, Truncate, Upsert
+
+__all__ = [
+    "Change",
+    "ConfirmedMemorySource",
+    "Delete",
+    "Event",
+    "MemoryDatabase",
+    "MemorySource",
+    "Pause",
+    "Truncate",
+    "Upsert",
+]
 
 
 @dataclass(frozen=True, slots=True)
