@@ -65,7 +65,8 @@ def chosen_capture(captures: Path, name: str | None) -> str:
         return names[0]
     if name is None:
         raise DeclarationError(
-            f"{captures.parent}: there is more than one capture: {', '.join(names)}", hint="give the name of one of them"
+            f"{captures.parent}: there is more than one capture: {', '.join(names)}",
+            hint="give the name of one of them",
         )
     if name not in names:
         raise DeclarationError(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.contracts import SourceOptions, SourceTable
-from penstock.databases import check_database
 from penstock.errors import DeclarationError
 from penstock.names import NAME_PATTERN, NAME_RULE
 from penstock.secrets import masked_url
@@ -62,7 +61,6 @@ class CaptureDeclaration:
         where = f"capture '{self.name}'"
         if not NAME_PATTERN.fullmatch(self.name):
             raise DeclarationError(f"{where}: this is not a name for a capture", hint=NAME_RULE)
-        check_database(self.url)
         if not self.tables:
             raise DeclarationError(f"{where}: it has no tables", hint="name them: --table orders --table customers")
         for field in ("table", "topic"):

@@ -30,7 +30,7 @@ def row_digests(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> npt.
     try:
         connection.register("given", table)
         found = connection.sql(f"select {combined(parts)} as digest from given").to_arrow_table()
-        return found.column("digest").to_numpy()
+        return np.asarray(found.column("digest").to_numpy(), np.uint64)
     finally:
         connection.close()
 

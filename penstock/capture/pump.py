@@ -3,24 +3,28 @@
 Its loop; the same numbers mark the steps in the code:
 
 1. Read from the source what comes after the writer's position.
-2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch.
+2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch. If no
+   position comes for many rows, a writer that can stage rows sets them aside, behind all that is complete.
 3. Write them with that position, in one step; while the log is unavailable, pause and try again.
 4. Confirm the position to the source, and report progress.
 
 After a crash at any point, the next pump reads from the position of the last write. When the source is unavailable,
-what it gave before is written, and it is read again after a pause. Any other error ends the pump.
+what it gave before is written, and it is read again after a pause. Any other error ends the pump. Whenever reading
+ends or begins, what was staged without a position is discarded: it is read again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.capture.gather import GatheredRows
-from penstock.contracts import Captured, Confirms, Position, Source, TopicRows, Writer
+from penstock.contracts import Captured, Confirms, Position, Source, StagesRows, Writer
 from penstock.errors import DeclarationError, UnavailableError
+
+Stored = TypeVar("Stored")
 
 
 class Stop(Protocol):
@@ -34,9 +38,15 @@ class Stop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PumpOptions:
-    """How the pump batches and retries. It gives up after `attempts` failures in a row; pauses between them double."""
+    """How the pump batches and retries. It gives up after `attempts` failures in a row; pauses between them double.
+
+    `most_rows` and `most_bytes` (about, as Arrow holds them) bound what it keeps in memory, if the writer can stage
+    rows: a transaction of the source may be larger. Items are whole: a larger one is kept nevertheless.
+    """
 
     batch_rows: int = 5_000
+    most_rows: int = 200_000
+    most_bytes: int = 32 * 1024 * 1024
     attempts: int = 10
     first_pause: float = 0.1
     longest_pause: float = 30.0
@@ -98,16 +108,19 @@ class _Pump:
         after = self.writer.position
         self.progress = replace(self.progress, position=after)
         gathered = GatheredRows(self.topics, after)
+        self._discard_staged()
         items = self.source.read(after)  # 1
         try:
             while (item := self._next_item(items, gathered)) is not None:
                 gathered.add(item)  # 2
                 if self._is_due(gathered, item):
                     self._write(gathered)  # 3, 4
+                self._stage_if_many(gathered)
                 if self.stop.is_set():
                     break
             self._write(gathered)
         finally:
+            self._discard_staged()
             if isinstance(items, Generator):
                 items.close()
 
@@ -125,21 +138,36 @@ class _Pump:
     def _is_due(self, gathered: GatheredRows, item: Captured) -> bool:
         if not isinstance(self.source, Confirms):
             return item.position is not None
-        return not len(item.rows) or gathered.complete_rows >= self.options.batch_rows
+        full = gathered.complete_rows >= self.options.batch_rows or gathered.complete_bytes >= self.options.most_bytes
+        return full or not len(item.rows)
+
+    def _stage_if_many(self, gathered: GatheredRows) -> None:
+        """Step 2 for a transaction that is too large to be kept in memory until its position comes."""
+        if gathered.open_rows < self.options.most_rows and gathered.open_bytes < self.options.most_bytes:
+            return
+        writer = self.writer
+        if isinstance(writer, StagesRows):
+            self._write(gathered)  # it would be stored behind the staged rows
+            parts = gathered.take_open()
+            self._retry(lambda: writer.stage(parts))
+
+    def _discard_staged(self) -> None:
+        if isinstance(self.writer, StagesRows):
+            self.writer.discard()
 
     def _write(self, gathered: GatheredRows) -> None:
         if not gathered.has_moved:
             return
+        rows = gathered.complete_rows
         position, parts = gathered.take()
         assert position is not None
-        stored = self._write_or_pause(parts, position)  # 3
+        stored = self._retry(lambda: self.writer.write(parts, position))  # 3
         self.failures = 0
-        rows = sum(len(part.rows) for part in parts) if stored else 0
         done = self.progress
         self.progress = replace(
             done,
             position=position,
-            rows=done.rows + rows,
+            rows=done.rows + (rows if stored else 0),
             writes=done.writes + stored,
             repeats=done.repeats + (not stored),
         )
@@ -147,10 +175,11 @@ class _Pump:
             self.source.confirm(position)  # 4
         self.report(self.progress)
 
-    def _write_or_pause(self, parts: Sequence[TopicRows], position: Position) -> bool:
+    def _retry(self, call: Callable[[], Stored]) -> Stored:
+        """Call the writer until the log is available."""
         while True:
             try:
-                return self.writer.write(parts, position)
+                return call()
             except UnavailableError:
                 if not self._pause():
                     raise

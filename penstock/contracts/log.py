@@ -207,13 +207,17 @@ class Writer(Protocol):
 
 @runtime_checkable
 class StagesRows(Protocol):
-    """The power of a writer that takes the rows of one write in parts, in flat memory, however many they are."""
+    """The power of a writer that takes the rows of one write in parts, in flat memory, however many they are.
+
+    Between the first `stage` of a write and the write itself, the same writer writes nothing else.
+    """
 
     def stage(self, rows: Sequence[TopicRows]) -> None:
         """Check rows and set them aside, on disk if they are many. The next `write` stores them before its own rows.
 
         All of it is one step, as without staging: together with the position, or not at all. A `write` that is answered
-        as a repeat forgets them. RowError: a row does not fit its topic; these rows are not set aside.
+        as a repeat forgets them; one that fails keeps them. After a RowError (a row does not fit its topic) or an
+        UnavailableError, these rows are not set aside, and those of earlier calls still are.
         """
 
     def discard(self) -> None:
@@ -392,7 +396,9 @@ Summaries: TypeAlias = "npt.NDArray[np.void]"
 """Records about consecutive groups of rows that were stored together, with these int64 (or smaller) fields:
 `base_offset` and `last_offset`, `rows`, `producer`, `append_time`, the smallest and largest event time `min_time`
 and `max_time` (`units.NO_TIME` where there is none), and `transaction`: rows with the same number, in all topics of the
-log, were stored in one step; 0 for rows that were stored alone."""
+log, were stored in one step; 0 for rows that were stored alone. Rows of one transaction have the same append time in
+all partitions, append times of a partition never go back, and two transactions are in the same order in every partition
+where both have rows."""
 
 
 @runtime_checkable

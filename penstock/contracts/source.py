@@ -63,7 +63,7 @@ class TableEvent:
     - `copy begins`: from here on its rows are copied, beside the changes that are made meanwhile.
     - `copy ends`: each of its rows has been given since `copy begins`. One that was not given since no longer exists.
 
-    The position means the same as that of `Captured`. `committed_at`: when the transaction was committed, if it is known.
+    The position means the same as that of `Captured`. `committed_at`: when its transaction was committed, if known.
     """
 
     table: str

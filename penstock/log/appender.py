@@ -51,12 +51,17 @@ class Appender:
             intake.check_size(part)
         return {number: Request(part, len(schemas), flags, stamp, expect, key) for number, part in parts.items()}
 
-    def requests_in_pieces(self, rows: Rows, *, deleted: Marks | None = None) -> Iterator[dict[int, Request]]:
-        """The same for rows that may be too many for one frame of a partition: as many requests as they need."""
+    def requests_in_pieces(
+        self, rows: Rows, *, deleted: Marks | None = None, most_bytes: int | None = None
+    ) -> Iterator[dict[int, Request]]:
+        """The same for rows that may be too many for one frame of a partition: as many requests as they need.
+
+        With `most_bytes`, no request has more than about so many, unless it is one row.
+        """
         schemas = self._files.schemas
         intake = self._files.intake(schemas[-1])
         batch, flags = intake.checked_rows(rows, deleted)
-        for piece in intake.pieces(batch) if batch.num_rows else ():
+        for piece in intake.pieces(batch, most_bytes) if batch.num_rows else ():
             parts = self._split(intake, piece, None, ANONYMOUS)
             for part in parts.values():
                 intake.check_size(part)

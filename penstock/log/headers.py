@@ -33,12 +33,13 @@ HEADER = np.dtype(
             "last_offset",
             "rows",
             "producer",
+            "transaction",
             "append_time",
             "min_time",
             "max_time",
         ],
-        "formats": ["<u4", "<u4", "<i8", "<i8", "<u4", "<i8", "<i8", "<i8", "<i8"],
-        "offsets": [4, 12, 16, 24, 32, 48, 72, 80, 88],
+        "formats": ["<u4", "<u4", "<i8", "<i8", "<u4", "<i8", "<i8", "<i8", "<i8", "<i8"],
+        "offsets": [4, 12, 16, 24, 32, 48, 64, 72, 80, 88],
         "itemsize": HEADER_BYTES,
     }
 )

@@ -150,17 +150,21 @@ class Intake:
                 hint=f"append at most about {max(1, part.num_rows * limit // size)} such rows at a time",
             )
 
-    def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows in as few pieces as needed, so that each fits into one frame; single rows as they are."""
+    def pieces(self, batch: pa.RecordBatch, most_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in as few pieces as needed, so that each fits into one frame; single rows as they are.
+
+        `most_bytes` allows less than what fits into one frame.
+        """
+        limit = min(most_bytes or self.settings.max_batch_bytes, self.settings.max_batch_bytes)
         size = HEADER_BYTES + batch.get_total_buffer_size()
-        if size > self.settings.max_batch_bytes:  # of a slice, that counts too many
+        if size > limit:  # of a slice, that counts too many
             size = HEADER_BYTES + batch.nbytes
-        if size <= self.settings.max_batch_bytes or batch.num_rows < 2:
+        if size <= limit or batch.num_rows < 2:
             yield batch
             return
         half = batch.num_rows // 2
-        yield from self.pieces(batch.slice(0, half))
-        yield from self.pieces(batch.slice(half))
+        yield from self.pieces(batch.slice(0, half), most_bytes)
+        yield from self.pieces(batch.slice(half), most_bytes)
 
     def key_columns(self, batch: pa.RecordBatch) -> list[KeyColumn]:
         return [batch.column(name) for name in self.settings.key]

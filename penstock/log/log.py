@@ -43,7 +43,9 @@ from penstock.log.log_writer import LogWriter, stored_position
 from penstock.log.producer import Producer
 from penstock.log.promises import Promise, effective_times, store_promise, stored_promises
 from penstock.log.repair import catalog_problem
+from penstock.log.set_aside import SetAside
 from penstock.log.staging import StagedRows, staged_requests
+from penstock.log.threads import Threads
 from penstock.log.topic import Topic, parse_moment
 from penstock.log.topic_files import TopicFiles
 from penstock.log.transaction import CommittedTransactions, Transaction
@@ -86,6 +88,7 @@ class Log:
             identity = _prepare(self._files, self.path, create=create)
         self._catalog = Catalog(self.path, self._files)
         self._committed = CommittedTransactions(self._catalog)
+        self._threads = Threads()
         self._holds = Holds(self._files, self.path, identity.id)
 
     @property
@@ -193,11 +196,13 @@ class Log:
 
         What it writes is stored together with a position, from which it continues after any crash.
         """
-        return LogWriter(self._catalog, self.producer(name), self.topic, self._begin_write)
+        return LogWriter(self._catalog, self.producer(name), self.topic, self._begin_write, SetAside(self.path))
 
     def _begin_write(self, producer: Producer, position: str) -> Transaction:
         self._refuse_if_unusable()
-        return Transaction(self._catalog, self._committed, self.topic, producer=producer, position=position)
+        return Transaction(
+            self._catalog, self._committed, self.topic, threads=self._threads, producer=producer, position=position
+        )
 
     def position(self, writer: str) -> Position | None:
         """The position that the writer of this name stored last; None for none. Nobody is replaced by asking."""
@@ -242,7 +247,9 @@ class Log:
     def transaction(self, producer: Producer | None = None, *, sequence: int | None = None) -> Transaction:
         """Begin a transaction. As a named producer with a `sequence`, a repeat of it changes nothing."""
         self._refuse_if_unusable()
-        return Transaction(self._catalog, self._committed, self.topic, producer=producer, sequence=sequence)
+        return Transaction(
+            self._catalog, self._committed, self.topic, threads=self._threads, producer=producer, sequence=sequence
+        )
 
     def commit_staged(
         self, topic: str, staged: Sequence[StagedRows], *, producer: str | None = None, sequence: int | None = None
@@ -365,6 +372,7 @@ class Log:
             self._closed = True
             for producer in self._producers:
                 producer.close()
+            self._threads.close()
             for topic in self._topics.values():
                 topic.close()
             self._topics, self._producers = {}, []

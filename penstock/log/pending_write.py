@@ -65,8 +65,9 @@ class PendingWrite:
         self.start = start
         self.position = start.end_position
         self.next_offset = start.end_offset
-        self.buffers: list[Buffer] = []
         self.frames: list[tuple[int, Header]] = []
+        self._buffers: list[Buffer] = []
+        self._written = start.end_position
         self._state = state
         self._partition = partition
         self._append_time = append_time
@@ -93,9 +94,27 @@ class PendingWrite:
         self._answers.append((request, answer))
         return True
 
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.position - self._written
+
+    def take_buffers(self) -> tuple[int, list[Buffer]]:
+        """Where the frames belong that were added since the last call, and their bytes, which are then forgotten."""
+        position, buffers = self._written, self._buffers
+        self._written, self._buffers = self.position, []
+        return position, buffers
+
     def add(self, body: Body, requests: list[Request]) -> None:
         """One more frame, which holds the rows of these requests."""
-        stamp = requests[0].stamp
+        base_offset = self.next_offset
+        self.add_frame(body, requests[0].stamp)
+        for request in requests:
+            rows = request.batch.num_rows
+            self._answers.append((request, Appended(self._partition, base_offset, rows)))
+            base_offset += rows
+
+    def add_frame(self, body: Body, stamp: Stamp) -> None:
+        """One more frame, for which nobody waits."""
         if self._transaction:
             stamp = replace(stamp, transaction=self._transaction)
         buffers = place(
@@ -106,17 +125,14 @@ class PendingWrite:
             stamp=stamp,
         )
         header = parse_header(buffers[0])
-        self.buffers += buffers
+        self._buffers += buffers
         self.frames.append((self.position, header))
         self.position += header.length
         self._max_time = max(self._max_time, header.max_time)
         if stamp.sequence != NO_SEQUENCE:
             mark = Mark(stamp.epoch, stamp.sequence, header.base_offset, header.last_offset)
             self._producers[stamp.producer] = mark
-        for request in requests:
-            rows = request.batch.num_rows
-            self._answers.append((request, Appended(self._partition, self.next_offset, rows)))
-            self.next_offset += rows
+        self.next_offset += body.rows
 
     def finish(self, *, durable: bool) -> Staged:
         """The end these frames lead to. Frames that are on disk move the durable end along."""

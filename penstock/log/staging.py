@@ -74,7 +74,7 @@ class Staging:
             for number, (rows, marks) in enumerate(chunks, start=turn):
                 partition = None if topic.settings.key else number % topic.settings.partitions
                 for target, request in topic.appender.requests(rows, deleted=marks, partition=partition).items():
-                    file.add(target, _body_for(topic, request))
+                    file.add(target, body_for(topic, request))
             return file.staged_rows()
 
     def remove(self) -> None:
@@ -122,7 +122,8 @@ def _open_staged_file(folder: str) -> Iterator[_StagedFile]:
         file.close()
 
 
-def _body_for(topic: Topic, request: Request) -> Body:
+def body_for(topic: Topic, request: Request) -> Body:
+    """The rows of a request as a frame's body."""
     if request.body is not None:
         return request.body
     return encode(request.batch, schema_id=request.schema_id, time_column=topic.settings.time, flags=request.flags)
@@ -142,10 +143,11 @@ def staged_requests(topic: Topic, staged: Sequence[StagedRows]) -> Iterator[tupl
         finally:
             file.close()
         for partition, position in rows.frames:
-            yield partition, _request(topic, data, position, rows.path)
+            yield partition, staged_request(topic, data, position, rows.path)
 
 
-def _request(topic: Topic, data: pa.Buffer, position: int, path: str) -> Request:
+def staged_request(topic: Topic, data: pa.Buffer, position: int, path: str) -> Request:
+    """The frame at `position`, checked, as a request."""
     try:
         header = parse_header(data, position)
         buffer = body_of(header, data, position)

@@ -1,9 +1,9 @@
 """A transaction: appends to several topics and partitions, and a group's offsets, all visible or none.
 
-Appends are collected in memory; committing takes these steps:
+Appends are collected in memory, or set aside (see `set_aside`) where they may be more; committing takes these steps:
 
 1. Hold the producer, if it has a name, and lock all partitions, always in the same order.
-2. Write the frames behind the end of each partition and sync them.
+2. Write the frames behind the end of each partition and sync them. In all partitions they get the same append time.
 3. Publish each partition's new end as pending on this transaction. Readers still see the old end.
 4. Record the transaction, the group's offsets and the writer's position in the catalogue, in one change. This is the
    commit: every reader that meets a pending end asks the catalogue, so all partitions become visible together.
@@ -16,20 +16,23 @@ pending ends that are as good as plain ones.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from penstock.calls import answer_methods
 from penstock.errors import DeclarationError, FencedError, PenstockError, RowError
 from penstock.log.catalog import Catalog, record_position, record_sequence, record_transaction
-from penstock.log.frame import NO_SEQUENCE, Stamp
+from penstock.log.frame import ANONYMOUS, NO_SEQUENCE, Stamp
 from penstock.log.groups import Member, TopicByName, store_offsets
 from penstock.log.intake import Marks, Rows
 from penstock.log.partition import Partition
 from penstock.log.pending_write import Appended, Request, Staged
 from penstock.log.producer import Producer
 from penstock.log.recovery import Outcome
+from penstock.log.set_aside import SetAside
+from penstock.log.threads import Threads
 from penstock.log.topic import Topic
 from penstock.log.writer import PartitionWriter
 
@@ -62,6 +65,16 @@ class CommittedTransactions:
         self._transactions, self._partitions = [], {}
 
 
+@dataclass(slots=True)
+class _Part:
+    """What a transaction stores in one partition: first what was set aside for it, then the requests."""
+
+    writer: PartitionWriter
+    topic: str
+    number: int
+    requests: list[Request] = field(default_factory=list)
+
+
 @answer_methods()
 class Transaction:
     """Made by `Log.transaction`. As a context manager it commits at the end of the block; not if the block raises."""
@@ -72,6 +85,7 @@ class Transaction:
         committed: CommittedTransactions,
         topic_by_name: TopicByName,
         *,
+        threads: Threads,
         producer: Producer | None = None,
         sequence: int | None = None,
         position: str | None = None,
@@ -81,6 +95,8 @@ class Transaction:
         self._catalog = catalog
         self._committed = committed
         self._topic = topic_by_name
+        self._threads = threads
+        self._set_aside: SetAside | None = None
         self._producer = producer
         self._sequence = sequence
         self._position = position
@@ -113,19 +129,23 @@ class Transaction:
         if size > MOST_TRANSACTION_BYTES:
             raise RowError(
                 f"transaction: it would have {size} bytes with these rows; {MOST_TRANSACTION_BYTES} are allowed",
-                hint="commit more often",
+                hint="commit more often, or set rows aside with `stage` of a writer",
             )
         self._bytes = size
         for number, request in requests.items():
             self.add(topic, number, request)
+
+    def add_set_aside(self, set_aside: SetAside) -> None:
+        """Store rows that were set aside before those that are added. They are read when the transaction commits."""
+        self._refuse_if_ended()
+        self._set_aside = set_aside
 
     def add(self, topic: Topic, partition: int, request: Request) -> None:
         """Add rows that were checked and sorted by partition before, such as those that Spark tasks have staged."""
         self._refuse_if_ended()
         if not topic.files.is_in_log(self._catalog.root):
             raise DeclarationError(f"transaction: topic '{topic.name}' is in another log")
-        if self._producer is not None:
-            request.stamp = Stamp(self._producer.id, self._producer.epoch)
+        request.stamp = self._stamp
         self._requests.append((topic, partition, request))
 
     def commit_offsets(
@@ -160,9 +180,9 @@ class Transaction:
                         Appended(number, -1, request.batch.num_rows, repeated=True)
                         for _, number, request in self._requests
                     ]
-            parts = self._by_writer()
-            for writer, _ in parts:
-                held.enter_context(writer.exclusive())  # 1
+            parts = self._by_partition()
+            for part in parts:
+                held.enter_context(part.writer.exclusive())  # 1
             return self._commit_locked(parts)
 
     def abort(self) -> None:
@@ -180,21 +200,25 @@ class Transaction:
         if not self._ended:
             (self.commit if kind is None else self.abort)()
 
-    def _by_writer(self) -> list[tuple[PartitionWriter, list[Request]]]:
-        """The requests of each partition, partitions in the order in which everybody locks them."""
-        order: dict[tuple[str, int], tuple[PartitionWriter, list[Request]]] = {}
-        for topic, number, request in self._requests:
-            order.setdefault((topic.name, number), (topic.files.writer(number), []))[1].append(request)
-        return [order[partition] for partition in sorted(order)]
+    @property
+    def _stamp(self) -> Stamp:
+        return ANONYMOUS if self._producer is None else Stamp(self._producer.id, self._producer.epoch)
 
-    def _commit_locked(self, parts: list[tuple[PartitionWriter, list[Request]]]) -> list[Appended]:
+    def _by_partition(self) -> list[_Part]:
+        """The rows of each partition, partitions in the order in which everybody locks them."""
+        parts: dict[tuple[str, int], _Part] = {}
+        for topic, number in () if self._set_aside is None else self._set_aside.partitions():
+            parts[topic.name, number] = _Part(topic.files.writer(number), topic.name, number)
+        for topic, number, request in self._requests:
+            part = parts.setdefault((topic.name, number), _Part(topic.files.writer(number), topic.name, number))
+            part.requests.append(request)
+        return [parts[partition] for partition in sorted(parts)]
+
+    def _commit_locked(self, parts: list[_Part]) -> list[Appended]:
         transaction = secrets.randbits(62) + 1
-        staged: list[tuple[PartitionWriter, Staged]] = []
-        touched = [writer for writer, _ in parts]
+        touched = [part.writer for part in parts]
         try:
-            for writer, requests in parts:
-                staged.append((writer, writer.stage(requests, transaction=transaction)))  # 2
-                self._refuse_if_any_failed(requests)
+            staged = self._write(parts, transaction)  # 2
             for writer, frames in staged:
                 writer.publish_pending(frames, transaction)  # 3
             self._record(transaction if staged else 0)  # 4
@@ -206,7 +230,29 @@ class Transaction:
         if not staged:
             return []
         self._committed.add(transaction, [writer.partition for writer in touched])
-        return [request.result for _, requests in parts for request in requests if request.result is not None]
+        return [request.result for part in parts for request in part.requests if request.result is not None]
+
+    def _write(self, parts: Sequence[_Part], transaction: int) -> list[tuple[PartitionWriter, Staged]]:
+        """Step 2. Partitions are synced beside each other: many disks do that in the time of one sync."""
+        append_time = max((part.writer.append_time() for part in parts), default=0)
+        staged = []
+        for part in parts:
+            frames = part.writer.write(
+                part.requests,
+                transaction=transaction,
+                set_aside=self._requests_set_aside(part),
+                append_time=append_time,
+            )
+            staged.append((part.writer, frames))
+            self._refuse_if_any_failed(part.requests)
+        self._threads.run([writer.sync for writer, frames in staged if frames.frames])
+        return staged
+
+    def _requests_set_aside(self, part: _Part) -> Iterator[Request]:
+        if self._set_aside is not None:
+            for request in self._set_aside.requests(part.topic, part.number):
+                request.stamp = self._stamp
+                yield request
 
     def _undo(self, transaction: int, touched: Sequence[PartitionWriter], error: BaseException) -> None:
         """Take everything back, unless the transaction is committed all the same, or may be.

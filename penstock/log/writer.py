@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -40,6 +40,10 @@ from penstock.storage.files import NO_SPACE, disk_errors
 logger = logging.getLogger("penstock.log")
 # Single appends that wait for the same sync are stored as one frame while it stays below this.
 COALESCE_ROWS = 1024
+# Rows that were set aside are written in pieces of about so much, which is what is in memory of them at a time,
+PIECE_BYTES = 8 * 1024 * 1024
+# and synced whenever so much was written, so that the last sync does not take long.
+SYNC_EVERY_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,25 @@ class PartitionWriter:
 
     def stage(self, requests: Sequence[Request], *, transaction: int = 0) -> Staged:
         """Steps 2 to 4, under `exclusive`. Requests that are refused get their error here."""
+        staged = self.write(requests, transaction=transaction)
+        if staged.frames and (self._settings.durability == "fsync" or transaction):
+            self.sync()
+        return staged
+
+    def write(
+        self,
+        requests: Sequence[Request],
+        *,
+        transaction: int = 0,
+        set_aside: Iterable[Request] = (),
+        append_time: int = 0,
+    ) -> Staged:
+        """Steps 2 and 3, under `exclusive`. Frames of a transaction must be synced before they are published.
+
+        `set_aside` comes before the requests, and nobody waits for answers to it. It is taken one by one, so it may be
+        more than fits in memory; however much that is, it goes into one segment. `append_time` is given where it has to
+        be the same in several partitions: none of their `append_time()` may be later.
+        """
         if self._active.tail.end_position >= self._settings.segment_bytes:
             self.roll()
         tail = self._active.tail
@@ -129,15 +152,25 @@ class PartitionWriter:
             tail,
             self._active.state,
             partition=self.partition.number,
-            append_time=self._now(tail),
+            append_time=append_time or self._now(tail),
             transaction=transaction,
         )
+        for request in set_aside:
+            plan.add_frame(self._body([request], plan), request.stamp)
+            self._write_pieces(plan)
         for sharing in self._frame_requests(requests):
             self._decide(sharing, plan)
-        durable = self._settings.durability == "fsync" or transaction != 0
-        if plan.frames:
-            self._write(tail, plan, durable=durable)
-        return plan.finish(durable=durable)
+        self._write(plan)
+        return plan.finish(durable=self._settings.durability == "fsync" or transaction != 0)
+
+    def sync(self) -> None:
+        """Step 4, under `exclusive`. Several partitions may be synced at once, by a thread for each."""
+        self._do("syncing", self._active.file.sync)
+        self.syncs += 1
+
+    def append_time(self) -> int:
+        """The time that what is written now is stamped with, under `exclusive`."""
+        return self._now(self._active.tail)
 
     def publish(self, staged: Staged) -> None:
         """Step 5, under `exclusive`."""
@@ -266,25 +299,31 @@ class PartitionWriter:
 
     # -- steps 3 to 5 -------------------------------------------------------------------------------------------------
 
-    def _write(self, tail: Tail, plan: PendingWrite, *, durable: bool) -> None:
+    def _write_pieces(self, plan: PendingWrite) -> None:
+        """Write what was added so far, if it is enough, so that it need not stay in memory."""
+        if plan.unwritten_bytes < PIECE_BYTES:
+            return
+        before = plan.position - plan.unwritten_bytes - plan.start.end_position
+        self._write(plan)
+        if before // SYNC_EVERY_BYTES < (plan.position - plan.start.end_position) // SYNC_EVERY_BYTES:
+            self.sync()
+
+    def _write(self, plan: PendingWrite) -> None:
+        position, buffers = plan.take_buffers()
+        if not buffers:
+            return
         try:
-            self._active.file.write_at(tail.end_position, plan.buffers)
-            if durable:
-                self._sync()
+            self._active.file.write_at(position, buffers)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise self._fail("writing", error) from error
-            self._cut(tail.end_position)
-            raise self._disk_full(f"{plan.position - tail.end_position} bytes were needed") from error
+            self._cut(plan.start.end_position)
+            raise self._disk_full(f"{plan.position - plan.start.end_position} bytes were needed") from error
 
     def _cut(self, position: int) -> None:
         """Take back what was written, durably: old frames must not come back between the sectors of new ones."""
         self._do("cutting", lambda: self._active.file.truncate(position))
-        self._sync()
-
-    def _sync(self) -> None:
-        self._do("syncing", self._active.file.sync)
-        self.syncs += 1
+        self.sync()
 
     def _do(self, doing: str, step: Callable[[], None]) -> None:
         """Take a step that cannot be undone. If it fails, this writer has come to its end."""

@@ -12,8 +12,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,17 @@ _DESCRIPTION = "topic.json"
 _APPS = "apps"
 _TOPICS = "topics"
 
+CheckedRows: TypeAlias = "tuple[MemoryTopic, pa.RecordBatch, pa.BooleanArray | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When rows were stored, by which writer, and in which write; 0 for rows that were appended."""
+
+    append_time: int
+    producer: int = 0
+    transaction: int = 0
+
 
 class MemoryLog:
     """A log that lives as long as its object. Implements `contracts.Log`."""
@@ -45,6 +58,7 @@ class MemoryLog:
         self._producers: dict[str, int] = {}  # ids of writers, by their names
         self._tokens: dict[str, int] = {}
         self._positions: dict[str, str] = {}
+        self._transactions = count(1)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -99,7 +113,7 @@ class MemoryLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, writer: MemoryWriter, rows: Sequence[TopicRows], position: Position) -> bool:
-        """What `MemoryWriter.write` does: check everything, then store all of it."""
+        """What `MemoryWriter.write` does: check everything, then store all of it, behind what was staged."""
         where = f"writer '{writer.name}'"
         text = encode_position(position, where=where)
         with self._guard:
@@ -107,21 +121,24 @@ class MemoryLog:
                 raise FencedError(f"{where}: token {writer.token} was replaced by token {self._tokens[writer.name]}")
             if self._positions.get(writer.name) == text:
                 return False
-            parts = [(self.topic(part.topic), part) for part in rows]
-            batches = [(topic, topic.checked_rows(part.rows, part.deleted)) for topic, part in parts]
-            for topic, (batch, marks) in batches:
-                self._store(topic, batch, marks, self._producers[writer.name])
+            now, transaction = int(self._clock() * 1_000_000), next(self._transactions)
+            for topic, batch, marks in [*writer.staged, *self.checked_parts(rows)]:
+                self._store(topic, batch, marks, Origin(now, self._producers[writer.name], transaction))
             self._positions[writer.name] = text
             return True
+
+    def checked_parts(self, rows: Sequence[TopicRows]) -> list[CheckedRows]:
+        """The rows with the columns of their topics. RowError if one does not fit."""
+        parts = [(self.topic(part.topic), part) for part in rows]
+        return [(topic, *topic.checked_rows(part.rows, part.deleted)) for topic, part in parts]
 
     def append(self, topic: MemoryTopic, rows: Rows | pa.Table, deleted: DeleteMarks | None) -> None:
         """What `MemoryTopic.append` does."""
         with self._guard:
-            self._store(topic, *topic.checked_rows(rows, deleted), producer=0)
+            self._store(topic, *topic.checked_rows(rows, deleted), Origin(int(self._clock() * 1_000_000)))
 
-    def _store(self, topic: MemoryTopic, rows: pa.RecordBatch, marks: pa.BooleanArray | None, producer: int) -> None:
-        now = int(self._clock() * 1_000_000)
-        for batch in topic.add(rows, marks, append_time=now, producer=producer):
+    def _store(self, topic: MemoryTopic, rows: pa.RecordBatch, marks: pa.BooleanArray | None, origin: Origin) -> None:
+        for batch in topic.add(rows, marks, origin):
             self._copy_for_tasks(topic, batch)
 
     # -- copies for other processes -----------------------------------------------------------------------------------
@@ -158,12 +175,13 @@ class MemoryLog:
 
 
 class MemoryWriter:
-    """Made by `MemoryLog.writer`; implements `contracts.Writer`."""
+    """Made by `MemoryLog.writer`; implements `contracts.Writer` and `contracts.StagesRows`."""
 
     def __init__(self, log: MemoryLog, name: str, token: int) -> None:
         self._log = log
         self.name = name
         self.token = token
+        self.staged: list[CheckedRows] = []
         self._closed = False
 
     @property
@@ -173,10 +191,20 @@ class MemoryWriter:
 
     def write(self, rows: Sequence[TopicRows], position: Position) -> bool:
         self._refuse_if_closed()
-        return self._log.write(self, rows, position)
+        stored = self._log.write(self, rows, position)
+        self.discard()
+        return stored
+
+    def stage(self, rows: Sequence[TopicRows]) -> None:
+        self._refuse_if_closed()
+        self.staged += self._log.checked_parts(rows)
+
+    def discard(self) -> None:
+        self.staged = []
 
     def close(self) -> None:
         self._closed = True
+        self.discard()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -303,9 +331,7 @@ class MemoryTopic:
                 raise RowError(f"{where}: the key column '{name}' is null in a row")
         return batch, marks
 
-    def add(
-        self, rows: pa.RecordBatch, marks: pa.BooleanArray | None, *, append_time: int, producer: int
-    ) -> list[Batch]:
+    def add(self, rows: pa.RecordBatch, marks: pa.BooleanArray | None, origin: Origin) -> list[Batch]:
         """Store rows, each in the partition of its key; the batches that they have become."""
         if not rows.num_rows:
             return []
@@ -321,7 +347,7 @@ class MemoryTopic:
             part, start = rows.filter(chosen), self.ends()[number]
             offsets = np.arange(start, start + part.num_rows)
             gone = None if marks is None else marks.filter(chosen)
-            added.append(Batch(number, part, offsets, gone, None, append_time, producer))
+            added.append(Batch(number, part, offsets, gone, None, origin.append_time, origin.producer))
             self._batches[number].append(added[-1])
         return added
 

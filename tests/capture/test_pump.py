@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.capture.pump import Progress, PumpOptions, pump
-from penstock.contracts import Captured, Position, SourceTable, TopicRows, TopicSettings, Writer
+from penstock.contracts import Captured, Position, SourceTable, StagesRows, TopicRows, TopicSettings, Writer
 from penstock.errors import DeclarationError, FencedError, RowError, UnavailableError, UnknownOutcomeError
 from penstock.log import Log
 from penstock.testing import MemoryLog
@@ -91,6 +96,27 @@ class FaultyWriter:
         self.writer.close()
 
 
+@dataclass
+class FaultyStagingWriter(FaultyWriter):
+    """The same for a writer that stages rows; the script has an entry for that, too."""
+
+    staged: int = 0
+
+    def stage(self, rows: Sequence[TopicRows]) -> None:
+        fault = next(self.faults, "")
+        if fault == "unavailable":
+            raise UnavailableError("the disk is full")
+        assert isinstance(self.writer, StagesRows)
+        self.writer.stage(rows)
+        self.staged += sum(len(part.rows) for part in rows)
+        if fault.startswith("dies"):
+            raise UnknownOutcomeError("killed")
+
+    def discard(self) -> None:
+        assert isinstance(self.writer, StagesRows)
+        self.writer.discard()
+
+
 # -- exactly once, in order -------------------------------------------------------------------------------------------
 
 FAULTS = st.lists(st.sampled_from(["", "", "unavailable", "dies before", "dies after"]), max_size=12)
@@ -114,20 +140,33 @@ def numbered_events(drawn: Sequence[Event | Pause | Exception]) -> list[Event | 
     return [*found, Event("orders", {"id": len(found)})]
 
 
-def pump_until_done(source: MemorySource, log: MemoryLog | Log, name: str, faults: Iterator[str], rows: int) -> None:
-    """Pump as a supervisor would: start again after every crash, as a new process that fences the last."""
+def pump_until_done(
+    source: MemorySource, log: MemoryLog | Log, name: str, faults: Iterator[str], rows: int, most: int = 0
+) -> None:
+    """Pump as a supervisor would: start again after every crash, as a new process that fences the last.
+
+    With `most`, the writer stages rows when so many are open.
+    """
+    options = PumpOptions(batch_rows=rows, most_rows=most or 1_000)
     while True:
-        writer = FaultyWriter(log.writer(name), faults)
+        writer = (FaultyStagingWriter if most else FaultyWriter)(log.writer(name), faults)
         try:
-            pump(source, writer, options=PumpOptions(batch_rows=rows), stop=Clock())
+            pump(source, writer, options=options, stop=Clock())
             return
         except (UnknownOutcomeError, UnavailableError):
             continue
 
 
-@given(drawn=INPUT, faults=FAULTS, item_rows=st.integers(1, 4), batch=st.integers(1, 9), confirms=st.booleans())
+@given(
+    drawn=INPUT,
+    faults=FAULTS,
+    item_rows=st.integers(1, 4),
+    batch=st.integers(1, 9),
+    confirms=st.booleans(),
+    most=st.integers(0, 4),
+)
 def test_whatever_fails_every_row_is_stored_once_and_in_order(
-    drawn: list[Event | Pause | Exception], faults: list[str], item_rows: int, batch: int, confirms: bool
+    drawn: list[Event | Pause | Exception], faults: list[str], item_rows: int, batch: int, confirms: bool, most: int
 ) -> None:
     log, script = memory_log(), numbered_events(drawn)
 
@@ -138,7 +177,7 @@ def test_whatever_fails_every_row_is_stored_once_and_in_order(
 
     kind = ConfirmedMemorySource if confirms else MemorySource
     source = kind(script, item_rows=item_rows, on_durable=check_durable)
-    pump_until_done(source, log, "capture", iter(faults), batch)
+    pump_until_done(source, log, "capture", iter(faults), batch, most)
     for table in ("orders", "people"):
         expected = [(e.row["id"], e.deleted) for e in script if isinstance(e, Event) and e.table == table]
         assert marked_ids(log, table) == expected
@@ -154,9 +193,9 @@ def real_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 
 @settings(max_examples=25)
-@given(drawn=INPUT, faults=FAULTS, item_rows=st.integers(1, 4), confirms=st.booleans())
+@given(drawn=INPUT, faults=FAULTS, item_rows=st.integers(1, 4), confirms=st.booleans(), most=st.integers(0, 4))
 def test_the_same_into_the_embedded_log(
-    real_log: Log, drawn: list[Event | Pause | Exception], faults: list[str], item_rows: int, confirms: bool
+    real_log: Log, drawn: list[Event | Pause | Exception], faults: list[str], item_rows: int, confirms: bool, most: int
 ) -> None:
     run = next(NUMBERS)
     script = [
@@ -165,7 +204,7 @@ def test_the_same_into_the_embedded_log(
     ]
     ends = {table: real_log.topic(table).ends() for table in ("orders", "people")}
     source = (ConfirmedMemorySource if confirms else MemorySource)(script, item_rows=item_rows)
-    pump_until_done(source, real_log, f"run-{run}", iter(faults), 5)
+    pump_until_done(source, real_log, f"run-{run}", iter(faults), 5, most)
     for table in ("orders", "people"):
         found = []
         for batch in real_log.topic(table).batches(ends[table]):
@@ -329,3 +368,80 @@ def test_the_iterator_of_the_source_is_closed() -> None:
     with pytest.raises(UnavailableError):
         pump(WatchedSource(events(2)), writer, options=PumpOptions(attempts=1))
     assert ended == ["closed"]
+
+
+# -- transactions that are larger than memory -------------------------------------------------------------------------
+
+
+def test_rows_without_a_position_are_staged_and_never_visible_before_it_comes() -> None:
+    log, visible = memory_log(), list[int]()
+    script = [Event("orders", {"id": number}, more=number < 9) for number in range(10)]
+
+    class Source(MemorySource):
+        def read(self, after: Position | None) -> Iterator[Captured]:
+            for item in super().read(after):
+                visible.append(len(stored_ids(log)))
+                yield item
+
+    writer = FaultyStagingWriter(log.writer("capture"), iter(()))
+    done = pump(Source(script, item_rows=1), writer, options=PumpOptions(most_rows=4))
+    assert (writer.staged, set(visible), stored_ids(log)) == (8, {0}, list(range(10)))
+    assert (done.rows, done.writes) == (10, 1)
+
+
+def test_a_transaction_that_never_ends_is_discarded_with_what_was_staged() -> None:
+    log = memory_log()
+    script: list[Event | Pause | Exception] = [
+        Event("orders", {"id": 1}),
+        *(Event("orders", {"id": number}, more=True) for number in range(2, 9)),
+    ]
+    writer = log.writer("capture")
+    pump(MemorySource(script), writer, options=PumpOptions(most_rows=2))
+    writer.write([], "moved")
+    assert stored_ids(log) == [1]
+
+
+class Batches:
+    """A source of one transaction: batches of several tables, of which the last has a position."""
+
+    def __init__(self, items: Sequence[Captured]) -> None:
+        self.items = items
+
+    def tables(self) -> Sequence[SourceTable]:
+        return [SourceTable(name) for name in dict.fromkeys(item.table for item in self.items)]
+
+    def read(self, after: Position | None) -> Iterator[Captured]:
+        yield from self.items
+
+    def close(self) -> None:
+        pass
+
+
+def test_small_batches_of_a_topic_are_written_as_one() -> None:
+    log = memory_log()
+    items = []
+    for number in range(6):
+        for table in ("orders", "people"):
+            marks = [number % 2 == 0] if 2 <= number < 4 else None
+            items.append(Captured(table, pa.record_batch({"id": [number]}), marks, None))
+    items.append(Captured("", (), None, 1))
+    pump(Batches(items), log.writer("capture"))
+    for table in ("orders", "people"):
+        assert [len(batch) for batch in log.topic(table).batches()] == [2, 2, 2]
+        assert marked_ids(log, table) == [(0, False), (1, False), (2, True), (3, False), (4, False), (5, False)]
+
+
+@pytest.mark.long
+def test_a_transaction_of_two_million_rows_needs_little_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose peak is that of this transaction."""
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.capture.large_transaction", str(tmp_path / "log"), "2000000"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    told = json.loads(found.stdout)
+    assert told["growth_mib"] < 200, told
+    assert told["rows"] == 2_000_000
+    assert told["transactions"] == 1
+    assert list((tmp_path / "log" / "staging").iterdir()) == []

@@ -6,12 +6,14 @@ continues, and every row is stored once and in order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.contracts import TopicRows
-from penstock.log import Log
+from penstock.log import Log, set_aside
+from penstock.log import writer as partition_writer
 from tests.faults import shim
 from tests.faults.processes import Nursery, Parent
 
@@ -38,11 +40,25 @@ def write(parent: Parent, root: str, first: int) -> None:
             parent.tell("written", number=number, stored=writer.write(rows_of(number), {"write": number}))
 
 
+def write_in_parts(parent: Parent, root: str, first: int) -> None:
+    """The same, half of the rows staged: each of their frames is written, and synced, by itself."""
+    set_aside.MOST_WAITING_BYTES, partition_writer.PIECE_BYTES, partition_writer.SYNC_EVERY_BYTES = 0, 1, 1
+    with Log(root) as log:
+        writer = log.writer("capture")
+        for number in range(first, WRITES + 1):
+            orders, people = rows_of(number)
+            writer.stage([people])
+            writer.stage([TopicRows("orders", orders.rows[:1])])
+            rest = [TopicRows("orders", orders.rows[1:])]
+            parent.tell("written", number=number, stored=writer.write(rest, {"write": number}))
+
+
 def look(parent: Parent, root: str) -> None:
     with Log(root) as log:
         position = log.writer("capture").position
         rows = [row["id"] for name in ("orders", "people") for row in log.topic(name).read()]
         problems = [problem for name in log.topics() for part in log.topic(name).verify() for problem in part.problems]
+        problems += [f"{path.name} was left behind" for path in Path(root, "staging").glob("*")]
         parent.tell("looked", position=position, rows=sorted(rows), problems=problems + log.verify())
 
 
@@ -52,9 +68,10 @@ def looked(nursery: Nursery, root: Path) -> tuple[int, list[int]]:
     return told["position"]["write"], told["rows"]
 
 
+@pytest.mark.parametrize("write", [write, write_in_parts])
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 def test_after_a_kill_at_any_call_the_rows_are_those_up_to_the_position(
-    faulty: Nursery, tmp_path: Path, step: int
+    faulty: Nursery, tmp_path: Path, step: int, write: Callable[[Parent, str, int], None]
 ) -> None:
     positions = set()
     for call in range(1, 1000, step):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from penstock.contracts import TopicRows
-from penstock.errors import DamagedError, DeclarationError, FencedError, RowError
+from penstock.errors import DamagedError, DeclarationError, FencedError, RowError, UnavailableError
 from penstock.log import Log, LogWriter, TopicSettings, carry_out_repair, plan_repair
 from penstock.log.catalog import Catalog
+from penstock.log.threads import Threads
 from penstock.log.writer import PartitionWriter
+from penstock.storage.files import Buffer, DiskFile
 from tests.logs.writer_contract import WriterContract, rows_of, stored_rows
 
 
@@ -114,8 +118,12 @@ def die_after(function: Callable[..., object]) -> Callable[..., object]:
 
 
 PLACES = {
-    "before the first frame": (PartitionWriter, "stage", die),
-    "after the frames of a partition": (PartitionWriter, "stage", die_after(PartitionWriter.stage)),
+    "before the first frame": (PartitionWriter, "write", die),
+    "after the frames of a partition": (PartitionWriter, "write", die_after(PartitionWriter.write)),
+    "before a piece": (PartitionWriter, "_write", die),
+    "after a piece": (PartitionWriter, "_write", die_after(PartitionWriter._write)),
+    "before the sync": (Threads, "run", die),
+    "after the sync": (Threads, "run", die_after(Threads.run)),
     "before an end is pending": (PartitionWriter, "publish_pending", die),
     "after an end is pending": (PartitionWriter, "publish_pending", die_after(PartitionWriter.publish_pending)),
     "before the commit": (Catalog, "_commit", die),
@@ -125,9 +133,27 @@ PLACES = {
 }
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is staged goes to the file, a few rows in each frame, and is written and synced frame by frame."""
+    monkeypatch.setattr("penstock.log.set_aside.MOST_WAITING_BYTES", 0)
+    monkeypatch.setattr("penstock.log.log_writer.STAGED_FRAME_BYTES", 200)
+    monkeypatch.setattr("penstock.log.writer.PIECE_BYTES", 1)
+    monkeypatch.setattr("penstock.log.writer.SYNC_EVERY_BYTES", 500)
+
+
+def write_in_parts(writer: LogWriter, ids: range, position: int, parts: int) -> bool:
+    """Write rows, all but the last of `parts` staged before."""
+    for part in range(parts - 1):
+        writer.stage([rows_of(*ids[part::parts])])
+    return writer.write([rows_of(*ids[parts - 1 :: parts])], position)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.usefixtures("small_pieces")
 def test_after_a_crash_the_rows_are_those_up_to_the_position(
-    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, name, replacement = PLACES[place]
     path = tmp_path / "log"
@@ -140,17 +166,114 @@ def test_after_a_crash_the_rows_are_those_up_to_the_position(
         # What a process that is killed would do on its way out, it does not do.
         patch.setattr("penstock.log.transaction.Transaction._undo", lambda *arguments: None)
         with pytest.raises(Died):
-            writer.write([rows_of(*range(10, 20))], 20)
+            write_in_parts(writer, range(10, 20), 20, parts)
     log.close()  # it writes nothing; the end of a process would release its locks too
     with Log(path) as reopened:
         again = reopened.writer("capture")
         position = again.position
         assert position in (10, 20)
         assert sorted(number for number, _ in read_stored(reopened, "orders")) == list(range(position))
-        assert again.write([rows_of(*range(10, 20))], 20) is (position == 10)
-        assert again.write([rows_of(*range(20, 30))], 30) is True
+        assert write_in_parts(again, range(10, 20), 20, parts) is (position == 10)
+        assert write_in_parts(again, range(20, 30), 30, parts) is True
         assert sorted(number for number, _ in read_stored(reopened, "orders")) == list(range(30))
         assert all(not verified.problems for verified in reopened.topic("orders").verify())
+
+
+WRITE_AT = DiskFile.write_at
+
+# -- rows in parts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.usefixtures("small_pieces")
+def test_staged_rows_are_stored_in_order_in_one_segment_whatever_their_number(log: Log, versioned: bool) -> None:
+    settings = TopicSettings(partitions=3, segment_bytes=4_000, versioned=versioned)
+    topic = log.create_topic("orders", "id long, n long", key="id", settings=settings)
+    writer = log.writer("capture")
+    for round_ in range(3):
+        for part in range(20):
+            rows = [{"id": number % 7, "n": part * 50 + number} for number in range(50)]
+            writer.stage([TopicRows("orders", rows)])
+        writer.write([TopicRows("orders", [{"id": 1, "n": 1_000}])], round_)
+    for number in topic.files.numbers:
+        found = [row["n"] for batch in topic.batches({number: 0}) for row in batch.rows.to_pylist()]
+        third = len(found) // 3
+        assert found == found[:third] * 3
+        assert found[:third] == sorted(found[:third])
+        assert len(topic.files.partition(number).manifest().segments) == 3
+    assert all(not verified.problems for verified in topic.verify())
+    if versioned:
+        numbers: dict[int, list[int]] = {}
+        for batch in topic.batches():
+            for key, version in zip(batch.rows.column("id").to_pylist(), batch.versions.to_pylist(), strict=True):
+                numbers.setdefault(key, []).append(version)
+        assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_is_staged_has_no_name_and_its_space_is_given_back(log: Log) -> None:
+    log.create_topic("orders", "id long", key="id")
+    writer = log.writer("capture")
+    forgotten = log.path / "staging" / "killed.aside"
+    for end in (lambda: writer.write([], 1), writer.discard, writer.close):
+        writer.stage([rows_of(*range(100))])
+        assert open_files(log.path) == ["(deleted)"]
+        end()
+        assert open_files(log.path) == []
+    assert list((log.path / "staging").iterdir()) == []
+    forgotten.touch()
+    log.writer("another")
+    assert not forgotten.exists()
+
+
+def open_files(path: Path) -> list[str]:
+    """How the paths of the files end that this process has open below `<log>/staging`."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(descriptor))
+    return [link.rsplit(" ", 1)[-1] for link in links if link.startswith(str(path / "staging"))]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_a_full_disk_did_not_take_can_be_staged_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.create_topic("orders", "id long", key="id")
+    writer = log.writer("capture")
+    writer.stage([rows_of(1)])
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.storage.files.DiskFile.write_at", refuse_space)
+        with pytest.raises(UnavailableError, match="rows that are set aside: the disk is full"):
+            writer.stage([rows_of(2)])
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            writer.write([], 1)
+    writer.stage([rows_of(2)])
+    assert writer.write([rows_of(3)], 1) is True
+    assert [number for number, _ in read_stored(log, "orders")] == [1, 2, 3]
+
+
+def refuse_space(file: DiskFile, position: int, buffers: Sequence[Buffer]) -> None:
+    """What has a record of its own, such as a tail, still fits where it was."""
+    if len(buffers) > 1:
+        raise OSError(errno.ENOSPC, "no space")
+    WRITE_AT(file, position, buffers)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_the_rows_of_a_transaction_have_one_append_time_and_one_number(log: Log) -> None:
+    for name in ("orders", "people"):
+        log.create_topic(name, "id long", key="id", partitions=2)
+    log.topic("people").append([{"id": 1}])
+    writer = log.writer("capture")
+    writer.stage([rows_of(*range(50), topic="people")])
+    writer.write([rows_of(*range(50))], 1)
+    found = [
+        (int(header["append_time"]), int(header["transaction"]))
+        for name in ("orders", "people")
+        for number in range(2)
+        for headers in log.topic(name).summaries(number, 0, 100)
+        for header in headers
+    ]
+    assert len(set(found) - {pair for pair in found if pair[1] == 0}) == 1
 
 
 # -- the catalogue ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from penstock.errors import ConflictError, PenstockError, UnavailableError, Unkn
 from penstock.log.frame import ANONYMOUS, DELETED_COLUMN, DELETES, Stamp, encode
 from penstock.log.manifest import load_manifest
 from penstock.log.partition import Partition, create_partition
-from penstock.log.pending_write import Appended, Request
+from penstock.log.pending_write import Appended, Request, Staged
 from penstock.log.reader import FrameReader, offset_at_time, read_batches
 from penstock.log.recovery import Outcome
 from penstock.log.retention import Retention
@@ -41,10 +41,18 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.timestamp("us
 ROOT = Path("topic")
 POWER_LOSS, KILL, KILL_AND_GO_ON = "power loss", "kill", "kill and a later power loss"
 CHANGED_ITS_MIND = "changed its mind"
+# So small that each frame that was set aside is written, and most of them synced, by itself.
+PIECE_BYTES, SYNC_EVERY_BYTES = 1, 500
 PLACES = {"manifest.json", "tail", "tail.copy", "versions"}
 
 # A crash after one operation is nearly one before the next, so the short run does without it.
 FAULTS = [Fault.CRASH_BEFORE, pytest.param(Fault.CRASH_AFTER, marks=pytest.mark.long)]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.log.writer.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("penstock.log.writer.SYNC_EVERY_BYTES", SYNC_EVERY_BYTES)
 
 
 class OneSchema:
@@ -373,10 +381,13 @@ class World:
     def transaction(self, process: Process) -> None:
         """The steps of Transaction.commit, over a catalogue that is a set. Sometimes it changes its mind."""
         transaction = next(self.transactions)
-        parts = [Sent(self.new_sent(number).rows, transaction=transaction) for number in range(PARTITIONS)]
+        parts = [
+            [Sent(rows, transaction=transaction) for rows in self.rows_in_parts(number, self.rng.choice([1, 1, 3]))]
+            for number in range(PARTITIONS)
+        ]
         change_mind = self.rng.choice(["", "", "", "after staging", "after pending"])
         for model, sent in zip(self.models, parts, strict=True):
-            model.unknown = [sent]
+            model.unknown = list(sent)
         with ExitStack() as held:
             for writer in process.writers:
                 held.enter_context(writer.exclusive())
@@ -385,7 +396,9 @@ class World:
             try:
                 for writer, sent in zip(process.writers, parts, strict=True):
                     touched.append(writer)
-                    staged.append(writer.stage([self.request(sent)], transaction=transaction))
+                    staged.append(self.write_in_parts(writer, sent, transaction))
+                for writer in process.writers:
+                    writer.sync()
                 if change_mind == "after staging":
                     raise UnavailableError(CHANGED_ITS_MIND)
                 for writer, one in zip(process.writers, staged, strict=True):
@@ -404,8 +417,19 @@ class World:
             for writer, one in zip(process.writers, staged, strict=True):
                 writer.publish(one)
         for number, sent in enumerate(parts):
-            self.acknowledge(process, number, [sent], durable=True)
+            self.acknowledge(process, number, sent, durable=True)
         self.forgettable.append(transaction)
+
+    def rows_in_parts(self, number: int, parts: int) -> list[list[Row]]:
+        """What a transaction stores in a partition, in as many frames; all but the last are set aside before."""
+        rows = self.new_sent(number, most=4 * parts).rows
+        most = -(-len(rows) // parts)
+        return [rows[start : start + most] for start in range(0, len(rows), most)]
+
+    def write_in_parts(self, writer: PartitionWriter, sent: list[Sent], transaction: int) -> Staged:
+        """Frames that were set aside are written one by one, each with a sync."""
+        aside = (self.request(part) for part in sent[:-1])
+        return writer.write([self.request(sent[-1])], transaction=transaction, set_aside=aside)
 
     def forget(self, process: Process) -> None:
         """Sync the tails, and let the catalogue forget the transactions before them."""

@@ -160,7 +160,7 @@ def test_a_transaction_that_grows_too_large_says_to_commit_more_often(
     transaction.append(one, {"id": 1})
     with pytest.raises(RowError) as error:
         transaction.append(one, [{"id": number} for number in range(1_000)])
-    assert error.value.hint == "commit more often"
+    assert error.value.hint == "commit more often, or set rows aside with `stage` of a writer"
     transaction.commit()
     assert ids(one) == [1]
 

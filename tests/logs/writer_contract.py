@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol, cast
 
 import pytest
 
-from penstock.contracts import Position, TopicRows, Writer
-from penstock.errors import DeclarationError, FencedError
+from penstock.contracts import Position, StagesRows, TopicRows, Writer
+from penstock.errors import DeclarationError, FencedError, RowError
 
 POSITIONS: list[Position] = [
     0,
@@ -21,6 +21,10 @@ POSITIONS: list[Position] = [
     {},
     {"a.csv": 120, "b.csv": 7, "more": [1, None, {"deep": True}]},
 ]
+
+
+class StagingWriter(Writer, StagesRows, Protocol):
+    """A writer that has the power."""
 
 
 def rows_of(*numbers: int, topic: str = "orders", deleted: list[bool] | None = None) -> TopicRows:
@@ -111,6 +115,81 @@ class WriterContract(ABC):
         writer.close()
         writer.close()
         assert (self.open().position, self.ids()) == (1, [1])
+
+    # -- rows in parts ------------------------------------------------------------------------------------------------
+
+    def open_staging(self, name: str = "capture") -> StagingWriter:
+        writer = self.open(name)
+        if not isinstance(writer, StagesRows):
+            pytest.skip("its writers take all rows of a write at once")
+        return cast(StagingWriter, writer)
+
+    def test_staged_rows_are_stored_by_the_next_write_before_its_own(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1, 2), rows_of(9, topic="people")])
+        writer.stage([rows_of(1, 3, deleted=[True, False])])
+        assert (self.ids(), self.ids("people"), writer.position) == ([], [], None)
+        assert writer.write([rows_of(4), rows_of(8, topic="people")], "a") is True
+        assert self.stored() == [(1, False), (2, False), (1, True), (3, False), (4, False)]
+        assert (self.ids("people"), writer.position) == ([9, 8], "a")
+
+    def test_staged_rows_are_stored_once_and_without_rows_of_the_write(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1)])
+        assert writer.write([], 1) is True
+        assert writer.write([], 2) is True
+        assert self.ids() == [1]
+
+    def test_rows_that_are_discarded_are_never_stored(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1)])
+        writer.discard()
+        writer.discard()
+        writer.write([rows_of(2)], 1)
+        assert self.ids() == [2]
+
+    def test_a_repeat_forgets_what_was_staged(self) -> None:
+        writer = self.open_staging()
+        writer.write([rows_of(1)], 1)
+        writer.stage([rows_of(1)])
+        assert writer.write([], 1) is False
+        assert writer.write([rows_of(2)], 2) is True
+        assert self.ids() == [1, 2]
+
+    def test_rows_that_do_not_fit_are_not_staged_and_earlier_ones_stay(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1)])
+        with pytest.raises(RowError):
+            writer.stage([rows_of(2), TopicRows("orders", [{"id": "x"}])])
+        writer.write([], 1)
+        assert self.ids() == [1]
+
+    def test_staged_rows_survive_a_write_that_is_refused(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1)])
+        with pytest.raises(RowError):
+            writer.write([TopicRows("orders", [{"id": "x"}])], 1)
+        assert (self.ids(), writer.position) == ([], None)
+        assert writer.write([rows_of(2)], 1) is True
+        assert self.ids() == [1, 2]
+
+    def test_what_a_replaced_writer_has_staged_is_never_stored(self) -> None:
+        old = self.open_staging()
+        old.stage([rows_of(1)])
+        new = self.open_staging()
+        with pytest.raises(FencedError):
+            old.write([], 1)
+        assert new.write([rows_of(2)], 1) is True
+        assert self.ids() == [2]
+
+    def test_a_closed_writer_stages_nothing(self) -> None:
+        writer = self.open_staging()
+        writer.stage([rows_of(1)])
+        writer.close()
+        with pytest.raises(DeclarationError, match="closed"):
+            writer.stage([rows_of(2)])
+        assert self.open().write([], 1) is True
+        assert self.ids() == []
 
 
 def stored_rows(rows: list[dict[str, Any]], marks: list[bool]) -> list[tuple[int, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +37,24 @@ def key_values(batch: pa.RecordBatch, key: Sequence[str]) -> list[KeyValue]:
     """The key of each row as one value, which is equal exactly for equal keys."""
     columns = [batch.column(name) for name in key]
     if len(columns) == 1 and pa.types.is_integer(columns[0].type):
-        return list(columns[0].to_pylist())
+        return _values(columns[0])
     texts = [_texts(column) for column in columns]
     if len(texts) == 1:
-        return list(texts[0].to_pylist())
+        return _values(texts[0])
     # With its length before it, no text runs into the next one.
     parts = [part for text in texts for part in (pc.cast(pc.utf8_length(text), pa.string()), text)]
-    return list(pc.binary_join_element_wise(*parts, ":").to_pylist())
+    joined = pc.binary_join_element_wise(*parts, ":")  # type: ignore[call-overload]
+    return _values(joined)
 
 
-def _texts(column: _Column) -> pa.StringArray:
+def _values(column: _Column) -> list[KeyValue]:
+    return cast("list[KeyValue]", column.to_pylist())  # type: ignore[misc]
+
+
+def _texts(column: _Column) -> _Column:
     if pa.types.is_binary(column.type):
-        return pa.array([value.hex() for value in column.to_pylist()], pa.string())
+        values = cast("list[bytes]", column.to_pylist())  # type: ignore[misc]
+        return pa.array([value.hex() for value in values], pa.string())
     return column.cast(pa.string())
 
 

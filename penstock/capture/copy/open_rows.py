@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
@@ -76,4 +76,4 @@ def _decode(content: bytes) -> OpenBatch:
         marked = reader.read_next_batch()
     if _MARKS not in marked.schema.names:
         return marked, None
-    return marked.drop_columns([_MARKS]), marked.column(_MARKS)
+    return marked.drop_columns([_MARKS]), cast(pa.BooleanArray, marked.column(_MARKS))

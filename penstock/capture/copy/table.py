@@ -101,8 +101,8 @@ class CopiedTable:
     def _missing_error(self, row: pa.RecordBatch, item: Captured) -> DamagedError:
         key = ", ".join(f"{name} = {row.column(name)[0].as_py()}" for name in self.topic.settings.key)
         return DamagedError(
-            f"table '{self.name}': the database did not send {', '.join(item.unchanged)} of the row with {key}, because "
-            f"it did not change, and topic '{self.topic.name}' has no such row",
+            f"table '{self.name}': the database did not send {', '.join(item.unchanged)} of the row with {key}, "
+            f"because it did not change, and topic '{self.topic.name}' has no such row",
             hint=f"copy the table again: penstock capture snapshot {self.capture} --table {self.name}",
         )
 

@@ -64,8 +64,10 @@ def fitted(rows: pa.RecordBatch, topic: Topic, table: str) -> pa.RecordBatch:
     schema = topic.schema
     if rows.schema.equals(schema):
         return rows
-    if any(name not in schema.names or rows.schema.field(name).type != schema.field(name).type
-           for name in rows.schema.names):
+    if any(
+        name not in schema.names or rows.schema.field(name).type != schema.field(name).type
+        for name in rows.schema.names
+    ):
         follow_schema(topic, table, rows.schema)
     return conform(rows, pa.schema([field.with_nullable(True) for field in topic.schema]))
 

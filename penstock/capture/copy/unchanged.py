@@ -38,7 +38,7 @@ def fill_unchanged(
         # A key that was deleted above has nothing to fill in.
         missing |= cells[name] & (origin >= 0) & marks[origin]
     numbers = np.full(rows.num_rows, -1, np.int64)
-    places, before = lookup([keys[number] for number in np.flatnonzero(asked)])
+    places, before = lookup([keys[number] for number in np.flatnonzero(asked).tolist()])
     numbers[asked] = places
     missing |= asked & (numbers < 0)
     for name, origin in origins.items():
@@ -48,7 +48,8 @@ def fill_unchanged(
 
 def _by_key(keys: Sequence[KeyValue]) -> tuple[_Numbers, _Numbers]:
     """The order of rows by key, each key's in their order; and at each place of it, the place where its key begins."""
-    numbers = pa.array(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    values: pa.Array[pa.Scalar[pa.DataType]] = pa.array(keys)  # type: ignore[arg-type]
+    numbers = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     ordered = numbers[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
@@ -78,4 +79,4 @@ def _with_column(
     source = np.where(cells & (origin >= 0), origin, own)
     source = np.where(cells & (origin < 0) & (numbers >= 0), rows.num_rows + numbers, source)
     at = rows.schema.get_field_index(name)
-    return rows.set_column(at, rows.schema.field(name), both.take(pa.array(source)))
+    return rows.set_column(at, rows.schema.field(name), both.take(source))

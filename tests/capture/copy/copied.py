@@ -87,8 +87,14 @@ class Capture:
         writer = self.log.writer(NAME)
         script = Script(database, steps, lambda: self.log.position(NAME))
         try:
-            pump(copy, writer, topics=self.topics, stop=script, report=self.report,
-                 options=PumpOptions(batch_rows=self.batch_rows, first_pause=0.0))
+            pump(
+                copy,
+                writer,
+                topics=self.topics,
+                stop=script,
+                report=self.report,
+                options=PumpOptions(batch_rows=self.batch_rows, first_pause=0.0),
+            )
         except CrashError:
             return True
         finally:

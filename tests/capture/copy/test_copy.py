@@ -45,10 +45,12 @@ def test_rows_of_each_table_are_in_its_topic(database: MemoryDatabase, capture: 
 
 def test_a_new_column_is_added_to_the_topic(database: MemoryDatabase, capture: Capture) -> None:
     put(database, {"id": 1})
-    capture.run([
-        lambda: database.add_column("orders", "price decimal(8,2)"),
-        lambda: put(database, {"id": 2, "price": None}),
-    ])
+    capture.run(
+        [
+            lambda: database.add_column("orders", "price decimal(8,2)"),
+            lambda: put(database, {"id": 2, "price": None}),
+        ]
+    )
     assert capture.log.topic("shop_orders").schema.names == ["id", "note", "body", COMMIT_TIME, "price"]
     assert latest_rows(capture.log.topic("shop_orders")) == [
         {"id": 1, "note": None, "body": None, "price": None},
@@ -70,11 +72,16 @@ def test_a_truncated_table_loses_all_rows_of_its_open_transaction_too(
 ) -> None:
     put(database, {"id": 1}, {"id": 2})
     capture.run()
-    capture.run([
-        lambda: database.commit(
-            Upsert("orders", {"id": 3}), Delete("orders", {"id": 1}), Truncate("orders"), Upsert("orders", {"id": 1})
-        )
-    ])
+    capture.run(
+        [
+            lambda: database.commit(
+                Upsert("orders", {"id": 3}),
+                Delete("orders", {"id": 1}),
+                Truncate("orders"),
+                Upsert("orders", {"id": 1}),
+            )
+        ]
+    )
     assert latest_rows(capture.log.topic("shop_orders")) == [{"id": 1, "note": None, "body": None}]
 
 
