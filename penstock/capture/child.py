@@ -1,7 +1,8 @@
 """A capture as a process of its own: `python -m penstock.capture.child`, started by a `Supervisor`.
 
 What it is to do comes as one line of JSON on stdin, so that no password is in the list of processes. The pipe stays
-open as long as the parent lives: when it ends, however the parent ended, the capture stops.
+open as long as the parent lives: when it ends, however the parent ended, the capture stops. On stdout it writes its
+status, a line of JSON each time, and at last the error with which it ends.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ import os
 import signal
 import sys
 import threading
+import time
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, UnavailableError
 
-ENDED, NEEDS_USER, UNAVAILABLE = 0, 10, 11
-"""How it exits: done or stopped; with an error that another attempt does not mend; with one that it may."""
+if TYPE_CHECKING:
+    from penstock.capture.folder import CaptureStatus
+
+ENDED, FAILED = 0, 10
+"""How it exits: done or stopped; with an error that another attempt does not mend. Otherwise it has crashed."""
+
+ONCE_SECONDS = 300.0
+"""So long a capture that is to end waits for its database. One that is to follow it waits forever."""
 
 STOP_SECONDS = 10.0
 """How long a capture may take to finish what it is writing, once it was told to stop."""
@@ -47,10 +56,15 @@ def main() -> int:
     try:
         _capture(Work(**json.loads(line)), stop)
     except PenstockError as error:
-        sys.stdout.write(json.dumps({"message": error.message, "hint": error.hint}) + "\n")
-        sys.stdout.flush()
-        return UNAVAILABLE if isinstance(error, UnavailableError) else NEEDS_USER
+        _say({"error": error.message, "hint": error.hint})
+        return FAILED
     return ENDED
+
+
+def _say(document: dict[str, Any]) -> None:
+    with suppress(BrokenPipeError):  # the parent has ended, and so shall we
+        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()
 
 
 def _request_stop(stop: threading.Event, frame: FrameType | None) -> None:
@@ -69,8 +83,15 @@ def _stop_with_parent(stop: threading.Event) -> None:
 def _capture(work: Work, stop: threading.Event) -> None:
     from penstock.capture.declaration import CaptureDeclaration
     from penstock.capture.run import run_capture
+    from penstock.logs import open_log
 
-    run_capture(work.log, CaptureDeclaration.from_json(work.declaration), once=work.once, stop=stop)
+    def report(status: CaptureStatus) -> None:
+        _say({"state": status.state, "error": status.error, "hint": status.hint})
+        if work.once and status.waiting_since is not None and time.time() - status.waiting_since > ONCE_SECONDS:
+            raise UnavailableError(status.error or "the database cannot be reached", hint=status.hint)
+
+    with closing(open_log(work.log)) as log:
+        run_capture(CaptureDeclaration.from_json(work.declaration), log, once=work.once, stop=stop, report=report)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ that an app has read before is not waited for: it is complete, and stays readabl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.capture.declaration import CaptureDeclaration, CapturedTable
-from penstock.capture.state import CaptureState, capture_state
-from penstock.contracts import TableCopy
+from penstock.capture.declaration import CaptureDeclaration
+from penstock.capture.folder import CaptureFolder, TableStatus
 from penstock.errors import PenstockError, UnavailableError
 from penstock.units import format_duration
 
@@ -63,6 +61,16 @@ class RunningCaptures(Protocol):
     def have_ended(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Incomplete:
+    """A table whose first copy is not complete, and whether any process captures it, or ever did."""
+
+    declared: CaptureDeclaration
+    table: TableStatus
+    is_running: bool
+    was_captured: bool
+
+
 @dataclass(slots=True)
 class FirstCopies:
     """The captured tables of an app. `running` are the captures that run with it; None: they run elsewhere.
@@ -75,7 +83,6 @@ class FirstCopies:
     running: RunningCaptures | None = None
     once: bool = False
     report: Callable[[CopyProgress], None] = lambda progress: None
-    _rates: dict[str, tuple[float, int]] = field(default_factory=dict)  # by topic: when it was first seen, and its rows
 
     def wait(self, already_read: Collection[str], stop: Stop) -> None:
         """Return when all are complete, or `stop` is set.
@@ -88,65 +95,48 @@ class FirstCopies:
             if not incomplete and not waits_for_end:
                 return
             if incomplete:
-                self._refuse_hopeless([capture for capture, _ in incomplete])
+                self._refuse_hopeless(incomplete)
                 self.report(self._progress(incomplete))
             stop.wait(LOOK_SECONDS)
 
-    def _incomplete(self, already_read: Collection[str]) -> list[tuple[CaptureDeclaration, CapturedTable]]:
+    def _incomplete(self, already_read: Collection[str]) -> list[_Incomplete]:
         found = []
         for declared in self.declarations:
-            state = capture_state(self.log, declared.name)
+            folder = CaptureFolder.at(self.log, declared.name)
+            stored = folder.load_status()
+            tables = {} if stored is None else {table.topic: table for table in stored.tables}
             for table in declared.tables:
-                copy = None if state is None else state.copies.get(table.topic)
-                if table.topic not in already_read and (copy is None or copy.state != "complete"):
-                    found.append((declared, table))
+                status = tables.get(table.topic, TableStatus(table.table, table.topic))
+                if table.topic not in already_read and status.state != "complete":
+                    found.append(_Incomplete(declared, status, folder.is_running(), stored is not None))
         return found
 
-    def _progress(self, incomplete: Sequence[tuple[CaptureDeclaration, CapturedTable]]) -> CopyProgress:
-        declared, table = max(incomplete, key=self._is_copying)
-        state = capture_state(self.log, declared.name)
-        copy = (None if state is None else state.copies.get(table.topic)) or TableCopy(table.table, "waiting")
-        share = None if not copy.estimated_rows else min(copy.rows / copy.estimated_rows, 0.99)
+    def _progress(self, incomplete: Sequence[_Incomplete]) -> CopyProgress:
+        waits_for = max(incomplete, key=lambda item: item.table.state == "copying")
+        table = waits_for.table
         return CopyProgress(
-            declared.name,
+            waits_for.declared.name,
             table.topic,
-            copy.rows,
-            share,
-            self._seconds_left(table.topic, copy),
+            table.rows,
+            None if not table.estimated_rows else min(table.rows / table.estimated_rows, 0.99),
+            table.seconds_left,
             len(incomplete) - 1,
-            self.running is not None or _is_alive(state),
+            self.running is not None or waits_for.is_running,
         )
 
-    def _is_copying(self, item: tuple[CaptureDeclaration, CapturedTable]) -> bool:
-        declared, table = item
-        state = capture_state(self.log, declared.name)
-        copy = None if state is None else state.copies.get(table.topic)
-        return copy is not None and copy.state == "copying"
-
-    def _seconds_left(self, topic: str, copy: TableCopy) -> float | None:
-        """By the rate since the copy was first seen; None until there is one."""
-        now = time.monotonic()
-        began, rows_then = self._rates.setdefault(topic, (now, copy.rows))
-        copied = copy.rows - rows_then
-        if not copied or not copy.estimated_rows or now - began < 1:
-            return None
-        return max(0, copy.estimated_rows - copy.rows) * (now - began) / copied
-
-    def _refuse_hopeless(self, incomplete: Sequence[CaptureDeclaration]) -> None:
-        for declared in incomplete:
-            if self.running is not None:
-                if failure := self.running.failures.get(declared.name):
-                    raise failure
-                if not (self.once and self.running.have_ended):
-                    continue
-            state = capture_state(self.log, declared.name)
-            if state is None:
-                raise self._never_captured(declared)
-            if self.once and not state.is_alive:
+    def _refuse_hopeless(self, incomplete: Sequence[_Incomplete]) -> None:
+        for item in incomplete:
+            if self.running is not None and (failure := self.running.failures.get(item.declared.name)):
+                raise failure
+            if item.is_running or (self.running is not None and not self.running.have_ended):
+                continue
+            if not item.was_captured:
+                raise self._never_captured(item.declared)
+            if self.once:
                 raise UnavailableError(
-                    f"capture '{declared.name}': the first copy of {', '.join(declared.topics.values())} is not "
-                    "complete, and no process captures",
-                    hint=f"start it: penstock capture run {declared.name}",
+                    f"capture '{item.declared.name}': the first copy of {item.table.topic} is not complete, and no "
+                    "process captures",
+                    hint="run without --no-capture, or start the capture",
                 )
 
     def _never_captured(self, declared: CaptureDeclaration) -> PenstockError:
@@ -157,7 +147,3 @@ class FirstCopies:
             "and this run does not capture",
             hint=f"run without --no-capture, or: {command}",
         )
-
-
-def _is_alive(state: CaptureState | None) -> bool:
-    return state is not None and state.is_alive

@@ -1,8 +1,8 @@
 """Runs captures beside an app, each in a process of its own, and starts those again that crash.
 
-One thread looks after each capture. A capture that crashes (kill -9, no memory) or loses its database is started again
-after a pause; one that ends with an error that another attempt does not mend is reported once and not started again.
-A capture that already runs in another process is left to it, until that process ends.
+One thread looks after each capture. A capture that crashes (kill -9, no memory) is started again after a pause; one
+that ends with an error that another attempt does not mend is reported once and not started again. A capture that
+already runs in another process is left to it, until that process ends.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
-from penstock.capture.child import ENDED, NEEDS_USER, STOP_SECONDS, UNAVAILABLE, Work
+from penstock.capture.child import ENDED, FAILED, STOP_SECONDS, Work
 from penstock.capture.declaration import CaptureDeclaration
-from penstock.capture.state import capture_folder, running_process
+from penstock.capture.folder import CaptureFolder
 from penstock.errors import PenstockError
 from penstock.logs import open_log
 
@@ -32,7 +32,7 @@ LOOK_SECONDS = 1.0
 OUTPUT = "output.log"
 
 
-What = Literal["started", "restarting", "elsewhere", "failed", "ended"]
+What = Literal["started", "copying", "following", "waiting", "restarting", "elsewhere", "failed", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,6 @@ class _Exit:
 
     @property
     def text(self) -> str:
-        if self.message:
-            return self.message
         return f"ended by signal {-self.status}" if self.status < 0 else f"ended with status {self.status}"
 
 
@@ -129,6 +127,11 @@ class _SupervisedCapture:
     _process: subprocess.Popen[bytes] | None = None
     _thread: threading.Thread | None = None
     _told_elsewhere: int | None = None
+    _told_state: tuple[str, str | None] = ("", None)
+
+    @property
+    def folder(self) -> CaptureFolder:
+        return CaptureFolder.at(self.log, self.name)
 
     @property
     def name(self) -> str:
@@ -176,12 +179,12 @@ class _SupervisedCapture:
             if ended is None or self._is_final(ended):
                 return
             pause = FIRST_PAUSE if time.monotonic() - began > STEADY_SECONDS else pause
-            self._tell("restarting", f"{ended.text}; it is started again in {pause:.0f} s", ended.hint)
+            self._tell("restarting", f"{ended.text}; it is started again in {pause:.0f} s")
             self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _runs_elsewhere(self) -> bool:
-        process = running_process(self.log, self.name)
+        process = self.folder.running_process()
         if process is not None and process != self._told_elsewhere:
             self._tell(
                 "elsewhere",
@@ -200,12 +203,31 @@ class _SupervisedCapture:
         self._tell("started", f"runs in process {process.pid}", process=process.pid)
         with process:
             assert process.stdout is not None
-            said = process.stdout.read()
+            document: dict[str, Any] = {}
+            for line in process.stdout:
+                document = json.loads(line)
+                self._tell_state(document)
             status = process.wait()
-        return None if self._stop.is_set() else _exit_of(status, said)
+        ended = _Exit(status) if status != FAILED else _Exit(status, document["error"], document["hint"])
+        return None if self._stop.is_set() and not ended.message else ended
+
+    def _tell_state(self, document: dict[str, Any]) -> None:
+        """Tell what the capture does now, if that has changed."""
+        state = document.get("state", "")
+        news = (state, document["error"] if state == "waiting" else None)
+        if news == self._told_state or state not in ("copying", "following", "waiting"):
+            return
+        self._told_state = news
+        tables = f"{len(self.declared.tables)} table{'s' if len(self.declared.tables) > 1 else ''}"
+        texts: dict[What, str] = {
+            "copying": f"copies {tables} from {self.declared.shown_url}",
+            "following": f"follows {tables} of {self.declared.shown_url}",
+            "waiting": f"waits, and tries again: {document['error']}",
+        }
+        self._tell(state, texts[state], document["hint"])
 
     def _start_child(self) -> subprocess.Popen[bytes] | None:
-        folder = capture_folder(self.log, self.name)
+        folder = self.folder.path
         folder.mkdir(parents=True, exist_ok=True)
         work = Work(str(self.log), self.declared.to_json(), self.once)
         with self._lock, (folder / OUTPUT).open("ab") as output:
@@ -230,18 +252,13 @@ class _SupervisedCapture:
         if ended.status == ENDED:
             self._tell("ended", "ended")
             return True
-        if ended.status == NEEDS_USER or (ended.status == UNAVAILABLE and self.once):
-            self.failure = PenstockError(f"capture '{self.name}': {ended.message}", hint=ended.hint)
-            self._tell("failed", ended.message, ended.hint)
+        if ended.status == FAILED:
+            where = f"capture '{self.name}': "
+            message = ended.message.removeprefix(where)
+            self.failure = PenstockError(where + message, hint=ended.hint)
+            self._tell("failed", message, ended.hint)
             return True
         return False
 
     def _tell(self, what: What, text: str, hint: str | None = None, process: int | None = None) -> None:
         self.listen(CaptureNews(self.name, what, text, hint, process))
-
-
-def _exit_of(status: int, said: bytes) -> _Exit:
-    if status not in (NEEDS_USER, UNAVAILABLE):
-        return _Exit(status)
-    document = json.loads(said.splitlines()[-1])
-    return _Exit(status, document["message"], document["hint"])

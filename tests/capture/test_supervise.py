@@ -17,7 +17,7 @@ import pytest
 
 from penstock import Log
 from penstock.capture.declaration import CaptureDeclaration, CapturedTable
-from penstock.capture.state import running_process
+from penstock.capture.folder import CaptureFolder
 from penstock.capture.supervise import CaptureNews, Supervisor
 
 SECONDS = 60.0
@@ -107,7 +107,7 @@ def test_a_capture_follows_the_database_until_it_is_stopped(shop: Shop, heard: H
         wait_until(lambda: "Cleo" in shop.names(), "a change")
     assert not is_alive(process)
     assert heard.of("restarting") == heard.of("failed") == []
-    assert running_process(shop.log, "shop") is None
+    assert CaptureFolder.at(shop.log, "shop").running_process() is None
 
 
 def test_the_declaration_is_not_in_the_list_of_processes(captures: Supervisor, heard: Heard) -> None:
@@ -149,7 +149,7 @@ def test_a_capture_that_runs_elsewhere_is_left_there_until_it_ends(shop: Shop, h
     first_heard = Heard()
     with Supervisor(shop.log, [shop.declared()], listen=first_heard) as first:
         process = first_heard.process()
-        wait_until(lambda: running_process(shop.log, "shop") == process, "the status of the capture")
+        wait_until(lambda: CaptureFolder.at(shop.log, "shop").running_process() == process, "the status of the capture")
         with Supervisor(shop.log, [shop.declared()], listen=heard):
             wait_until(lambda: bool(heard.of("elsewhere")), "the news that it runs elsewhere")
             assert heard.of("elsewhere")[0].process == process
