@@ -53,7 +53,7 @@ class Shop:
             connection.execute(statement)
 
     def declared(self, table: str = "customers") -> CaptureDeclaration:
-        return CaptureDeclaration("shop", f"sqlite:///{self.path}?key=hidden-word", (CapturedTable(table, table),))
+        return CaptureDeclaration("shop", f"sqlite:///{self.path}", (CapturedTable(table, table),))
 
     def names(self) -> set[str]:
         """The names that the topic has, of rows that were not deleted there."""
@@ -113,7 +113,7 @@ def test_a_capture_follows_the_database_until_it_is_stopped(shop: Shop, heard: H
 def test_the_declaration_is_not_in_the_list_of_processes(captures: Supervisor, heard: Heard) -> None:
     line = Path(f"/proc/{heard.process()}/cmdline").read_bytes()
     assert b"penstock.capture.child" in line
-    assert b"hidden-word" not in line
+    assert b"shop.db" not in line
 
 
 def test_a_killed_capture_is_started_again_and_misses_nothing(captures: Supervisor, shop: Shop, heard: Heard) -> None:
@@ -142,7 +142,8 @@ def test_with_once_a_capture_ends_at_the_present(shop: Shop, heard: Heard) -> No
         wait_until(lambda: captures.have_ended, "the end of the capture")
         assert shop.names() == {"Ada", "Bob"}
         assert captures.failures == {}
-    assert [news.what for news in heard.news] == ["started", "ended"]
+    assert (heard.news[0].what, heard.news[-1].what) == ("started", "ended")
+    assert heard.of("restarting") == []
 
 
 def test_a_capture_that_runs_elsewhere_is_left_there_until_it_ends(shop: Shop, heard: Heard) -> None:
