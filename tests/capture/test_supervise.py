@@ -7,9 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,24 +17,7 @@ from penstock import Log
 from penstock.capture.declaration import CaptureDeclaration, CapturedTable
 from penstock.capture.folder import CaptureFolder
 from penstock.capture.supervise import CaptureNews, Supervisor
-
-SECONDS = 60.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {SECONDS:.0f} seconds: {what}"
-        pause.wait(0.05)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+from tests.capture.waiting import is_alive, wait_until
 
 
 class Shop:
