@@ -7,9 +7,11 @@ into it finds it there: only the owner can read the file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from penstock.contracts import SourceOptions, SourceTable
 from penstock.errors import DeclarationError
@@ -20,6 +22,7 @@ from penstock.storage.files import Disk, disk_errors, draft_of
 from penstock.suggest import closest
 
 DECLARATION_NAME = "capture.json"
+_DEFAULT_SCHEMAS = ("public", "main")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,19 @@ class CaptureDeclaration:
             for table in found["tables"]
         )
         return cls(found["name"], found["url"], tables, found["max_retained_bytes"], frozenset(found["dropped"]))
+
+
+def default_topic(table: str) -> str:
+    """The topic of a table without a name of its own: the table, without the schema that databases take as given."""
+    schema, dot, bare = table.partition(".")
+    return bare if dot and schema in _DEFAULT_SCHEMAS else table
+
+
+def default_capture(url: str) -> str:
+    """The name of a capture that is given none: that of the database."""
+    parts = urlsplit(url)
+    database = Path(parts.path).stem or parts.hostname or parts.scheme
+    return re.sub(r"[^A-Za-z0-9._-]", "_", database).lstrip("._-") or parts.scheme
 
 
 def store_declaration(folder: Path, declaration: CaptureDeclaration) -> None:

@@ -1,4 +1,4 @@
-"""The command line. Each command has its own file; `topic`, `groups`, `holds` and `savepoint` are folders of commands.
+"""The command line. Each command has its own file; `topic`, `capture`, `groups`, `holds` and `savepoint` are folders.
 
 Commands import what they need when they run, so that `penstock --help` is fast.
 """
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import groups, holds, savepoint, topic
+from penstock.cli import capture, groups, holds, savepoint, topic
 from penstock.cli.compact import compact
 from penstock.cli.doctor import doctor
 from penstock.cli.erase import erase
@@ -81,6 +81,7 @@ app.add_typer(savepoint.app, name="savepoint", rich_help_panel=_APPS)
 _add(_ANSWERS, "query", query, 'penstock query "select * from revenue order by country"')
 _add(_ANSWERS, "views", views, "penstock views")
 app.add_typer(topic.app, name="topic", rich_help_panel=_TOPICS)
+app.add_typer(capture.app, name="capture", rich_help_panel=_TOPICS)
 _add(_TOPICS, "produce", produce, "penstock produce orders --file orders.csv")
 _add(_TOPICS, "promise", promise, "penstock promise trips 2026-02-01")
 _add(_TOPICS, "tail", tail, "penstock tail orders -f")

@@ -43,19 +43,18 @@ def key_values(batch: pa.RecordBatch, key: Sequence[str]) -> list[KeyValue]:
         return _values(texts[0])
     # With its length before it, no text runs into the next one.
     parts = [part for text in texts for part in (pc.cast(pc.utf8_length(text), pa.string()), text)]
-    joined = pc.binary_join_element_wise(*parts, ":")  # type: ignore[call-overload]
-    return _values(joined)
+    return _values(pc.binary_join_element_wise(*parts, ":"))  # type: ignore[call-overload]
 
 
 def _values(column: _Column) -> list[KeyValue]:
     return cast("list[KeyValue]", column.to_pylist())  # type: ignore[misc]
 
 
-def _texts(column: _Column) -> _Column:
+def _texts(column: _Column) -> pa.StringArray:
     if pa.types.is_binary(column.type):
         values = cast("list[bytes]", column.to_pylist())  # type: ignore[misc]
         return pa.array([value.hex() for value in values], pa.string())
-    return column.cast(pa.string())
+    return cast(pa.StringArray, column.cast(pa.string()))
 
 
 def live_keys(
