@@ -234,7 +234,7 @@ class _SupervisedCapture:
             if self._stop.is_set():
                 return None
             process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.capture.child"],
+                [sys.executable, "-P", "-m", "penstock.capture.child"],  # nothing of the current folder is imported
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

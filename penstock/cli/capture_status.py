@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from penstock.cli.capture.output import copy_text, delay_text
 from penstock.cli.output import print_line, print_table
 from penstock.paths import capture_names, captures_folder
 
 if TYPE_CHECKING:
-    from penstock.capture.folder import CaptureStatus, TableStatus
+    from penstock.capture.folder import CaptureStatus
     from penstock.log import Log
 
 _COLUMNS = ("capture", "state", "from", "tables", "delay")
@@ -44,7 +45,7 @@ def capture_documents(log: Log) -> list[dict[str, object]]:
 
 
 def _row(status: CaptureStatus) -> tuple[object, ...]:
-    delay = None if status.delay_seconds is None else f"{status.delay_seconds:.1f} s"
+    delay = None if status.delay_seconds is None else delay_text(status.delay_seconds)
     return status.name, status.state, status.url, len(status.tables), delay
 
 
@@ -53,12 +54,4 @@ def _notes(status: CaptureStatus) -> Iterator[str]:
         yield status.error + (f"; {status.hint}" if status.hint else "")
     for table in status.tables:
         if table.state != "complete":
-            yield f"{_copy_text(table)}; an app waits for the first copy before it reads the table"
-
-
-def _copy_text(table: TableStatus) -> str:
-    if not table.rows:
-        return f"the copy of {table.topic} has not begun"
-    if not table.estimated_rows:
-        return f"the copy of {table.topic} has {table.rows:,} rows so far"
-    return f"the copy of {table.topic} is at {min(table.rows / table.estimated_rows, 0.99):.0%}"
+            yield f"copy of {table.topic}: {copy_text(table)}; an app waits for the first copy"

@@ -139,9 +139,9 @@ def test_captures_are_listed_with_how_far_their_copies_are(run: Callable[..., Re
         lines = run("status").stdout.splitlines()
         assert [cells(line) for line in lines[2:4]] == [
             ["capture", "state", "from", "tables", "delay"],
-            ["shop", "copying", "sqlite:///shop.db", "2", "1.2 s"],
+            ["shop", "copying", "sqlite:///shop.db", "2", "1 s"],
         ]
-        assert lines[-1].startswith("shop: the copy of customers is at 43%; an app waits for the first copy")
+        assert lines[-1].startswith("shop: copy of customers: ━━━┄┄┄┄┄ 43%; an app waits for the first copy")
     (document,) = json.loads(run("status", "--json").stdout)["captures"]
     assert (document["state"], document["tables"][0]["state"]) == ("stopped", "copying")
     assert "has died; start it again" in run("status").stdout
