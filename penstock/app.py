@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import pyarrow as pa
 
 from penstock.calls import answer_methods
+from penstock.captures import Captures, check_request, find_columns, source_node
 from penstock.errors import DeclarationError
 from penstock.flow.event_time import check_clock_columns, timing_of
 from penstock.flow.habits import SuggestsNames
@@ -47,6 +48,8 @@ from penstock.targets import check_target
 if TYPE_CHECKING:
     from threading import Event
 
+    from penstock.capture.declaration import CaptureDeclaration
+    from penstock.captures import Names
     from penstock.derive.views import ViewChange, ViewReader
     from penstock.engine.spark import SparkSession
     from penstock.schema.result import Result
@@ -70,6 +73,12 @@ _HINTS = {
         "columns": 'schema="order_id bigint not null, placed_at timestamp"',
     },
     "table": {"lateness": "rows of a table are never late: it goes to app.topic(...)", "primary_key": 'key="id"'},
+    "capture": {
+        **dict.fromkeys(("topic", "to"), 'the topic is called name="..."'),
+        **dict.fromkeys(("slot", "publication"), 'they are named after the capture: capture="..."'),
+        **dict.fromkeys(("tables",), "call app.capture once per table: tables of one URL share a connection"),
+        **dict.fromkeys(("primary_key",), 'key="id"'),
+    },
     "view": {
         **dict.fromkeys(("key", "keys", "primary_key", "index"), _KEY_HINT),
         **dict.fromkeys(("sql", "query", "select"), 'app.sql("CREATE VIEW name AS SELECT ...")'),
@@ -110,6 +119,7 @@ class App(SuggestsNames):
         self._sources: dict[str, Source] = {}
         self._outputs: dict[str, Output] = {}
         self._named: dict[str, Stream | Table] = {}
+        self._captures = Captures()
         self._reader: ViewReader | None = None
 
     def __repr__(self) -> str:
@@ -119,6 +129,11 @@ class App(SuggestsNames):
     def plan(self) -> Plan:
         """What was declared so far, as plain data."""
         return Plan(self.name, tuple(self._outputs.values()))
+
+    @property
+    def captures(self) -> tuple[CaptureDeclaration, ...]:
+        """What `capture` declared so far, as plain data: one capture for each database."""
+        return tuple(self._captures)
 
     @property
     def named(self) -> Mapping[str, Stream | Table]:
@@ -209,6 +224,89 @@ class App(SuggestsNames):
                 node = MessageTable(read, to_ddl(parsed), columns, partitions, time, shape, location, messages)
             return self._naming(name, Table(self._source(node)))
 
+    @overload
+    def capture(
+        self,
+        url: str,
+        *,
+        table: str,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        key: Names = (),
+        columns: Names | None = None,
+        as_text: Names = (),
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Table: ...
+
+    @overload
+    def capture(
+        self,
+        url: str,
+        *,
+        outbox: str,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        columns: Names | None = None,
+        as_text: Names = (),
+        time: str | Timing | None = None,
+        lateness: str | None = None,
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Stream: ...
+
+    def capture(
+        self,
+        url: str,
+        *,
+        table: str | None = None,
+        outbox: str | None = None,
+        name: str | None = None,
+        schema: AnySchema | None = None,
+        key: Names = (),
+        columns: Names | None = None,
+        as_text: Names = (),
+        time: str | Timing | None = None,
+        lateness: str | None = None,
+        partitions: int = 1,
+        capture: str | None = None,
+    ) -> Table | Stream:
+        """A table of a database as a table: first a copy of its rows, then each change, in the order of commits.
+
+        `app.capture("postgresql://localhost/shop", table="customers")`
+
+        - `table`: what to capture. Or `outbox`: a table of events, of which only inserts count; it gives a stream.
+        - `name`: the topic of the log that its rows go to; without it, the name of the table.
+        - `schema`: the columns, as for `topic`; those that cannot be null are the key, unless `key` names it. Without
+          it they are those of the topic, if there is one, or the database is asked now.
+        - `columns`: capture only these. `as_text`: capture these as the text that the database shows.
+        - `partitions`: of the topic, when it is created.
+        - `time`, `lateness`: of the events of an outbox, as for `topic`; without it, when they were committed.
+        - `capture`: the name of the capture; without it, that of the database. Tables of one URL share it.
+
+        Rows also have `committed_at`, the time of a table for `as_of`. It is 1970 where the capture found a row.
+        `${NAME}` in the URL stands for a variable of the environment. The capture runs with the app.
+        """
+        with Declaring(f"capture '{table or outbox}'") as location:
+            timing = timing_of(time, lateness)
+            if timing is not None and outbox is None:
+                raise DeclarationError("the time of a table is when its rows were committed; found time or lateness")
+            request = check_request(
+                url, table, outbox, name,
+                schema=schema, key=key, columns=columns, as_text=as_text, partitions=partitions, capture=capture,
+            )  # fmt: skip
+            capture = self._captures.name_for(request)
+            found = find_columns(request, self.log)
+            _checked_schema(
+                request.topic, found.schema, found.key, None if timing is None else timing.column, partitions
+            )
+            check_columns(found.schema.names)
+            node = self._source(source_node(request, found, capture, timing, location))
+            self._captures.add(capture, request.url, request.captured_table())
+            if request.is_outbox:
+                return self._naming(request.topic, Stream(node))
+            return self._naming(request.topic, Table(node))
+
     def view(self, name: str, rows: Stream | Table) -> None:
         """Keep an answer under a name, to be queried while the app runs: `app.view("revenue", revenue)`.
 
@@ -282,6 +380,7 @@ class App(SuggestsNames):
         *,
         finish: bool = False,
         from_oldest: bool = False,
+        capture: bool = True,
     ) -> RunSummary:
         """Run the app, as `penstock run` does: keep its views and sinks in step with the log, until it is stopped.
 
@@ -292,6 +391,8 @@ class App(SuggestsNames):
         - `on_epoch`: called after the commit of each epoch; an error that it raises ends the run.
         - `finish`, with `once`: the input has ended, so close the windows that are still open.
         - `from_oldest`: do without rows that retention has removed before they were read, and record the gap.
+        - `capture`: run the captures that the app declares, each in a process of its own; False: they run elsewhere.
+          If one ends with an error, the app continues with what the log has, and the error is raised at the end.
 
         In a script it belongs under `if __name__ == "__main__":`, so that `python shop.py` and `penstock run shop.py`
         run the same program: either continues where the other one stopped. Progress is logged to the logger `penstock`.
@@ -300,7 +401,7 @@ class App(SuggestsNames):
         from penstock.script import run_app
 
         options = RunOptions(once=once, finish=finish, from_oldest=from_oldest, spark=spark)
-        return run_app(self, options, stop=stop, on_epoch=on_epoch)
+        return run_app(self, options, stop=stop, on_epoch=on_epoch, capture=capture)
 
     def read(self, view: str, *, columns: Sequence[str] | None = None) -> Result:
         """All rows of a view, in no order: `app.read("revenue").to_pandas()`. `columns` narrows them."""
@@ -377,7 +478,7 @@ class App(SuggestsNames):
                     hint="use the stream or table that the sink writes, or read the topic in another app",
                 )
         known = self._sources.setdefault(node.name, node)
-        if known != node:
+        if known != node or known.captured != node.captured:
             raise DeclarationError(
                 f"it was declared in another way at {known.location}", hint="declare it once and use the result twice"
             )

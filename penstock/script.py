@@ -27,11 +27,16 @@ from penstock.summary import EpochSummary, RunSummary
 from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
+    from penstock.capture.declaration import CaptureDeclaration
+    from penstock.capture.first_copy import CopyProgress
+    from penstock.capture.supervise import CaptureNews
     from penstock.engine.progress import Progress
     from penstock.engine.run_options import RunOptions
     from penstock.flow.plan import Plan
     from penstock.flow.settings import AppSettings
 
+# How often the progress of first copies is logged.
+COPY_SECONDS = 10.0
 _LOGGER = logging.getLogger("penstock")
 OnEpoch = Callable[[EpochSummary], object]
 
@@ -51,20 +56,28 @@ class Runnable(Protocol):
     @property
     def settings(self) -> AppSettings: ...
 
+    @property
+    def captures(self) -> tuple[CaptureDeclaration, ...]: ...
+
 
 def run_app(
-    app: Runnable, options: RunOptions, *, stop: threading.Event | None, on_epoch: OnEpoch | None
+    app: Runnable, options: RunOptions, *, stop: threading.Event | None, on_epoch: OnEpoch | None, capture: bool = True
 ) -> RunSummary:
-    """Run an app until `stop` is set or Ctrl-C is pressed; with `options.once`, up to the present."""
+    """Run an app until `stop` is set or Ctrl-C is pressed; with `options.once`, up to the present.
+
+    With `capture`, the captures that it declares run beside it.
+    """
     _check_arguments(app.name, stop, on_epoch)
     totals = _Totals(app.name, on_epoch)
     stop = threading.Event() if stop is None else stop
     with _plain_errors(), _stop_on_signals(stop, app.name):
-        _run(app, options, stop, totals)
+        _run(app, options, stop, totals, capture)
     return totals.summary()
 
 
-def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Totals) -> None:
+def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Totals, capture: bool) -> None:
+    from penstock.capture.first_copy import FirstCopies
+    from penstock.capture.supervise import Supervisor
     from penstock.engine.loop import Listener, Program, run
     from penstock.engine.spark import check_session, let_workers_import_from
 
@@ -80,7 +93,21 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )
     program = Program(app.plan, app.log, app.settings)
-    run(program, options, stop=stop, listener=listener)
+    captures = Supervisor(app.log, app.captures if capture else (), once=options.once, listen=_log_capture)
+    copies = FirstCopies(
+        app.log, app.captures, captures if capture else None, once=options.once, report=totals.log_copying
+    )
+    with captures:
+        await_inputs = copies.wait if app.captures else None
+        run(program, options, stop=stop, listener=listener, await_inputs=await_inputs)
+    for failure in captures.failures.values():
+        raise failure
+
+
+def _log_capture(news: CaptureNews) -> None:
+    level = logging.WARNING if news.what in ("restarting", "elsewhere", "failed") else logging.INFO
+    hint = f" ({news.hint})" if news.hint else ""
+    _LOGGER.log(level, "capture '%s': %s%s", news.capture, news.text, hint)
 
 
 def _check_arguments(app: str, stop: object, on_epoch: object) -> None:
@@ -109,6 +136,7 @@ class _Totals:
         self._epochs = self._rows = self._late = self._dead = 0
         self._last: int | None = None
         self._waiting_for = ""
+        self._told_copying = -COPY_SECONDS
 
     def add(self, done: Progress) -> None:
         self._epochs += 1
@@ -125,6 +153,12 @@ class _Totals:
         if error.message != self._waiting_for:  # once, however often it is tried again
             self._waiting_for = error.message
             _LOGGER.warning("waiting: %s", error.message)
+
+    def log_copying(self, progress: CopyProgress) -> None:
+        now = time.monotonic()
+        if now - self._told_copying >= COPY_SECONDS:
+            self._told_copying = now
+            _LOGGER.info("%s", progress)
 
     def log_cut_short(self) -> None:
         _LOGGER.warning("app '%s': Spark was ended too; the next start runs the last epoch again", self._app)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from penstock.contracts import Log
+from penstock.logs import apps_folder
 from penstock.paths import captures_folder
 from penstock.storage.document import load_document, store_document
 from penstock.storage.files import Disk, disk_errors, draft_of
@@ -82,6 +83,11 @@ class CaptureFolder:
     def of(cls, log: Log, name: str) -> CaptureFolder:
         return cls(captures_folder(log.apps_folder) / name)
 
+    @classmethod
+    def at(cls, log: str | Path, name: str) -> CaptureFolder:
+        """That of a log by its URL or path, which is not opened."""
+        return cls(captures_folder(apps_folder(log)) / name)
+
     @property
     def copy_files(self) -> Path:
         """What the copy may put aside there. It can be deleted while nobody captures."""
@@ -123,6 +129,13 @@ class CaptureFolder:
         finally:
             os.close(descriptor)
         return False
+
+    def running_process(self) -> int | None:
+        """The process that captures now, if it is one of this machine that has begun to."""
+        status = self.load_status()
+        if status is None or status.state in ("stopped", "failed") or status.host != socket.gethostname():
+            return None
+        return status.process if Path(f"/proc/{status.process}").exists() else None
 
     # -- status -------------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,13 @@ class _Run:
     _told_at: float = 0.0
 
     def __post_init__(self) -> None:
-        tables = tuple(TableStatus(table.table, table.topic) for table in self.declaration.tables)
+        # Until the database is open, a table is as an earlier run has left it: apps that wait for it go on meanwhile.
+        earlier = self.folder.load_status()
+        known = {(table.table, table.topic): table for table in (earlier.tables if earlier is not None else ())}
+        tables = tuple(
+            known.get((table.table, table.topic), TableStatus(table.table, table.topic))
+            for table in self.declaration.tables
+        )
         status = CaptureStatus(self.declaration.name, self.declaration.shown_url, started=time.time(), tables=tables)
         self.status = this_process(status)
 

@@ -35,6 +35,10 @@ def run(
     spark: Annotated[
         str | None, typer.Option("--spark", metavar="MASTER", help="A Spark cluster; without it, this machine.")
     ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option("--capture/--no-capture", help="Run the captures that the app declares, or leave it to others."),
+    ] = True,
     app: ChosenApp = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document for every event.")] = False,
     log_path: LogOfApp = None,
@@ -45,6 +49,8 @@ def run(
     resumes where it left off.
     """
     from penstock.app import load_app
+    from penstock.capture.first_copy import FirstCopies
+    from penstock.capture.supervise import Supervisor
     from penstock.engine.loop import Listener, Program
     from penstock.engine.loop import run as run_app
     from penstock.engine.run_options import RunOptions
@@ -65,11 +71,17 @@ def run(
     )
     program = Program(loaded.plan, log_path or loaded.log, loaded.settings)
     options = RunOptions(once=once, finish=finish, rebuild=rebuild, from_oldest=from_oldest, master=spark)
-    with _stop_on_signals(output.stopping) as stop, output:
+    declared = loaded.captures
+    captures = Supervisor(program.log, declared if capture else (), once=once, listen=output.capture)
+    copies = FirstCopies(program.log, declared, captures if capture else None, once=once, report=output.copying)
+    with _stop_on_signals(output.stopping, captures.kill) as stop, output, captures:
         output.starting()
-        run_app(program, options, stop=stop.event, listener=listener)
+        await_inputs = copies.wait if declared else None
+        run_app(program, options, stop=stop.event, listener=listener, await_inputs=await_inputs)
     if stop.number is not None:
         raise typer.Exit(128 + stop.number)
+    if captures.failures:
+        raise typer.Exit(1)
 
 
 class _Stop:
@@ -81,12 +93,13 @@ class _Stop:
 
 
 @contextmanager
-def _stop_on_signals(stopping: Callable[[], None]) -> Iterator[_Stop]:
+def _stop_on_signals(stopping: Callable[[], None], kill_captures: Callable[[], None]) -> Iterator[_Stop]:
     """Set an event on the first signal, and end at once on the second: an epoch can be repeated."""
     stop = _Stop()
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.number is not None:
+            kill_captures()
             _end_at_once(number)
         stop.number = number
         stop.event.set()

@@ -7,14 +7,18 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.output import count_text, instant_text, json_value, print_line, print_stderr
 
 if TYPE_CHECKING:
+    from penstock.capture.first_copy import CopyProgress
+    from penstock.capture.supervise import CaptureNews
     from penstock.engine.ledger.instances import RunningInstance
     from penstock.engine.loop import Started
     from penstock.engine.progress import Progress
@@ -42,6 +46,7 @@ class RunOutput:
         self._rows = self._epochs = 0
         self._began = time.monotonic()
         self._cut_short = False
+        self._writing = threading.RLock()  # captures are watched by threads of their own
 
     def starting(self) -> None:
         self._say(f"app '{self._app}': starting Spark")
@@ -57,7 +62,32 @@ class RunOutput:
         self._tell("ready", topics=list(started.topics))
         self._say(fit(f"app '{self._app}': ready, waiting for rows in ", started.topics, self._width()))
 
+    def capture(self, news: CaptureNews) -> None:
+        """What has happened to a capture. Called from threads."""
+        with self._writing:
+            self._tell("capture", **asdict(news))
+            self._say(f"capture '{news.capture}': {news.text}")
+            if news.hint:
+                self._say(f"hint: {news.hint}")
+
+    def copying(self, progress: CopyProgress) -> None:
+        """How far the first copies have come, which the app waits for. Called several times a second."""
+        with self._writing:
+            if self._as_json:
+                self._tell_copying(progress)
+            else:
+                self._show(str(progress)[: self._width()])
+
+    def _tell_copying(self, progress: CopyProgress) -> None:
+        if time.monotonic() - self._printed_at >= SECONDS_BETWEEN_LINES:
+            self._tell("copying", **asdict(progress))
+            self._printed_at = time.monotonic()
+
     def progress(self, progress: Progress) -> None:
+        with self._writing:
+            self._progress(progress)
+
+    def _progress(self, progress: Progress) -> None:
         self._rows += progress.rows
         self._epochs += 1
         self._tell("epoch", **_document(progress))
@@ -65,7 +95,10 @@ class RunOutput:
             return
         self._say_gaps(progress)
         self._catch_up.add(progress, time.monotonic())
-        line = self._catch_up.line(progress, self._width()) or progress_line(progress, self._width())
+        self._show(self._catch_up.line(progress, self._width()) or progress_line(progress, self._width()))
+
+    def _show(self, line: str) -> None:
+        """A line that the next one replaces: at once on a terminal, elsewhere one is printed now and then."""
         if self._line is not None:
             self._line.show(line)
         elif time.monotonic() - self._printed_at >= SECONDS_BETWEEN_LINES:
@@ -125,13 +158,15 @@ class RunOutput:
 
     def _tell(self, event: str, **content: object) -> None:
         if self._as_json:
-            print_line(json.dumps(json_value({"event": event, **content})))
+            with self._writing:
+                print_line(json.dumps(json_value({"event": event, **content})))
 
     def _say(self, text: str) -> None:
         """A line that stays."""
-        if self._line is not None:
-            self._line.end()
-        print_stderr(text)
+        with self._writing:
+            if self._line is not None:
+                self._line.end()
+            print_stderr(text)
 
     def _width(self) -> int | None:
         return shutil.get_terminal_size().columns - 1 if self._terminal else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.capture_status import capture_documents, print_captures
 from penstock.cli.command import command
 from penstock.cli.options import DEFAULT_LOG, AsJson, LogPath, open_log
 from penstock.cli.output import age_text, count_text, instant_text, json_value, print_json, print_line, print_table
@@ -31,7 +32,7 @@ def status(
     log_path: LogPath = DEFAULT_LOG,
     as_json: AsJson = False,
 ) -> None:
-    """Show which apps have run on a log, which are running, and how far behind they are.
+    """Show which apps and captures have run on a log, which are running, and how far behind they are.
 
     With a name: also what holds each topic's watermark back, what each view has missed, the last epochs, a backfill
     under way, savepoints, and what is kept on disk for the app. Works whether an app is running or not.
@@ -70,6 +71,11 @@ def _shower(log: Log, app: str | None, *, as_json: bool) -> Callable[[], None]:
 
 
 def _print_all(log: Log, apps: list[AppStatus]) -> None:
+    _print_apps(log, apps)
+    print_captures(log)
+
+
+def _print_apps(log: Log, apps: list[AppStatus]) -> None:
     if not apps:
         print_line(f"no app has run on {log.path}")
         return
@@ -230,7 +236,7 @@ def _print_all_as_json(log: Log, apps: list[AppStatus]) -> None:
     for name in _DETAILS:
         for document in documents:
             del document[name]
-    print_json({"log": str(log.path), "apps": documents})
+    print_json({"log": str(log.path), "apps": documents, "captures": capture_documents(log)})
 
 
 def _document(found: AppStatus) -> dict[str, object]:

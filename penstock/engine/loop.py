@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TypeVar
 from penstock.contracts import Log, Wakes, Watch
 from penstock.engine.epoch import Instance
 from penstock.engine.ledger.instances import RunningInstance, running_instances
+from penstock.engine.ledger.ledger import topics_read_before
 from penstock.engine.progress import Progress, Totals
 from penstock.engine.run.failures import SparkLostError
 from penstock.engine.run_options import RunOptions
@@ -81,8 +82,21 @@ class Listener:
     idle: Callable[[Started], None] = lambda started: None
 
 
-def run(program: Program, options: RunOptions, *, stop: threading.Event, listener: Listener) -> None:
+AwaitInputs = Callable[[Collection[str], threading.Event], None]
+
+
+def run(
+    program: Program,
+    options: RunOptions,
+    *,
+    stop: threading.Event,
+    listener: Listener,
+    await_inputs: AwaitInputs | None = None,
+) -> None:
     """Run epochs until `stop` is set; the one that is running is finished. A Spark that is still starting is ended.
+
+    `await_inputs` is called once, before the app is opened, with the topics that it has read in earlier runs: it
+    returns when all others are ready to be read, or `stop` is set.
 
     If Spark itself ends, it is started again, and the app is opened as after a crash: its plan is on disk.
     """
@@ -90,7 +104,7 @@ def run(program: Program, options: RunOptions, *, stop: threading.Event, listene
     with closing(open_log(program.log, create=True)) as log:
         if options.finish:
             _refuse_if_running(log, program.plan.app)
-        runner = _Runner(program, options, log, stop, listener)
+        runner = _Runner(program, options, log, stop, listener, await_inputs)
         while True:
             try:
                 runner.run_with_a_spark()
@@ -157,13 +171,20 @@ class _Runner:
     """Runs an app with one Spark, and then perhaps with another."""
 
     def __init__(
-        self, program: Program, options: RunOptions, log: Log, stop: threading.Event, listener: Listener
+        self,
+        program: Program,
+        options: RunOptions,
+        log: Log,
+        stop: threading.Event,
+        listener: Listener,
+        await_inputs: AwaitInputs | None,
     ) -> None:
         self._program = program
         self._options = options
         self._log = log
         self._stop = stop
         self._listener = listener
+        self._await_inputs = await_inputs
         self._rebuild = options.rebuild
         self._totals = Totals()
         self._was_idle = False
@@ -207,6 +228,11 @@ class _Runner:
                     spark.stop()
 
     def _run(self, spark: SparkSession) -> None:
+        if self._await_inputs is not None:
+            self._await_inputs(topics_read_before(self._log.apps_folder / self._program.plan.app), self._stop)
+            self._await_inputs = None
+        if self._stop.is_set():
+            return
         running = tuple(running_instances(self._log.apps_folder / self._program.plan.app))
         instance = self._retry(lambda: self._open_instance(spark))
         if instance is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from penstock.flow.describe_state import comma_list, describe_state, describe_window, duration_text, join_key_text
 from penstock.flow.fingerprint import fingerprint
@@ -152,7 +152,14 @@ def _node_document(numbered: _NumberedNode) -> dict[str, object]:
         "state": describe_state(node),
         "fingerprint": fingerprint(node),
         "place": str(node.location),
+        **_captured_document(node),
     }
+
+
+def _captured_document(node: Node) -> dict[str, object]:
+    if not isinstance(node, Topic | Changelog) or node.captured is None:
+        return {}
+    return {"captured": asdict(node.captured)}
 
 
 def _numbered_nodes(plan: Plan) -> list[_NumberedNode]:
@@ -168,6 +175,8 @@ def _numbered_nodes(plan: Plan) -> list[_NumberedNode]:
 def _facts(node: Node) -> list[tuple[str, str]]:
     shape = node.shape
     facts = [("columns", "known when the app starts" if shape.columns is None else comma_list(shape.columns))]
+    if isinstance(node, Topic | Changelog) and node.captured is not None:
+        facts.append(("source", str(node.captured)))
     if isinstance(node, Topic) and node.timing is not None:
         facts.append(("time", _timing_text(node.timing)))
     if shape.key is not None:

@@ -164,6 +164,21 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedFrom:
+    """Where the rows of a topic are captured: the URL of the database as it may be shown, and the table there.
+
+    It does not count when nodes are compared: a database that has moved is the same source.
+    """
+
+    url: str
+    table: str
+    capture: str
+
+    def __str__(self) -> str:
+        return f"captured from {self.url}, table {self.table}"
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A topic of the log as a stream of its rows.
 
@@ -179,6 +194,7 @@ class Topic:
     shape: Shape
     location: Location = field(compare=False)
     earlier_schemas: tuple[str, ...] = ()
+    captured: CapturedFrom | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +208,7 @@ class Changelog:
     time: str | None
     shape: Shape
     location: Location = field(compare=False)
+    captured: CapturedFrom | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

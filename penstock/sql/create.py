@@ -1,4 +1,4 @@
-"""CREATE TOPIC, TABLE, VIEW and SINK as `app.topic`, `app.table`, `app.view` and `app.sink`."""
+"""CREATE TOPIC, TABLE, VIEW and SINK as `app.topic`, `app.table`, `app.capture`, `app.view` and `app.sink`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from penstock.sql.text import Span, is_literal, literal_value, name_of, split_at
 from penstock.suggest import closest
 
 _EVENT_TIME_OPTIONS = [name for name in inspect.signature(event_time).parameters if name != "column"]
+_CAPTURE_OPTIONS = ["table", "outbox", "columns", "as_text", "capture"]
+_LISTS = ("key", "columns", "as_text")
 _TOPIC_DESTINATION = "WITH (to = topic('name', partitions = 2)), or WITH (to = 'sqlite:///reports.db')"
 _KINDS = ["topic", "table", "view", "sink"]
 _UNSUPPORTED_KINDS = {
@@ -28,7 +30,10 @@ _UNSUPPORTED_KINDS = {
     "temporary": ("what has a name stays", "WITH name AS (SELECT ...) is for one query"),
     "temp": ("what has a name stays", "WITH name AS (SELECT ...) is for one query"),
     "global": ("what has a name stays", "WITH name AS (SELECT ...) is for one query"),
-    "external": ("a table is a topic of the log", "CREATE TABLE name (...) WITH (key = ...)"),
+    "external": (
+        "a table is a topic of the log, or captured from a database",
+        "CREATE TABLE name (...) WITH (key = ...), or CREATE TABLE name WITH (url = 'postgresql://...')",
+    ),
     "source": ("a source is a topic of the log", "CREATE TOPIC name (...) WITH (...)"),
     "index": ("a view is found by its key", "leave it out"),
     "or": ("what changed is built again at the next start", "CREATE without OR REPLACE"),
@@ -69,6 +74,9 @@ class Declarations(Protocol):
 
     @property
     def table(self) -> Callable[..., Table]: ...
+
+    @property
+    def capture(self) -> Callable[..., Stream | Table]: ...
 
     def view(self, name: str, rows: Stream | Table) -> None: ...
 
@@ -130,20 +138,44 @@ def _create_source(reader: TokenReader, span: Span, app: Declarations, kind: str
     declare: Callable[..., Rows] = app.topic if kind == "topic" else app.table
     name = reader.dotted_name(f"the name of the {kind}")
     _refuse_after_columns(reader)
-    columns = reader.in_parentheses()
-    _refuse_in_columns(columns, reader.what)
+    columns = None if reader.peek() == "with" else reader.in_parentheses()
+    if columns is not None:
+        _refuse_in_columns(columns, reader.what)
     _refuse_after_columns(reader)
     options = _read_options(reader, _source_options(declare, kind)) if reader.accept("with") else {}
     _refuse_after_columns(reader)
     reader.expect_end()
-    if kind == "table" and "key" not in options:
-        raise span.refusal(f"table '{name}'", "a table needs a key; found none", "WITH (key = 'id')")
     if name in {view.name for view in app.plan.views}:
         raise span.refusal(f"{kind} '{name}'", "there is a view of this name, and FROM must know which is meant")
     if kind == "topic":
         options = _with_event_time(options, span, f"topic '{name}'")
+    if "url" in options:
+        with span.declaring_here():
+            return _capture(app, kind, name, columns, options)
+    _refuse_source_options(options, columns, span, f"{kind} '{name}'")
     with span.declaring_here():
         return declare(name, schema=str(columns), **options)
+
+
+def _capture(app: Declarations, kind: str, name: str, columns: Span | None, options: dict[str, Any]) -> Rows:
+    """A source with a `url`: a TABLE is a table of the database, of its own name unless `table` says which."""
+    if kind == "table":
+        options.setdefault("table", name)
+    schema = None if columns is None else str(columns)
+    return app.capture(name=name, schema=schema, **options)
+
+
+def _refuse_source_options(options: Mapping[str, object], columns: Span | None, span: Span, what: str) -> None:
+    """Refuse what a source of the log cannot have, or lacks."""
+    for option in _CAPTURE_OPTIONS:
+        if option in options:
+            hint = f"WITH (url = 'postgresql://localhost/shop', {option} = '...')"
+            raise span.refusal(what, f"{option} is for what is captured, and there is no url", hint)
+    if columns is None:
+        hint = "CREATE TABLE name (id BIGINT) WITH (...); only with url = '...' they may be those of a database"
+        raise span.refusal(what, "its columns are missing", hint)
+    if what.startswith("table") and "key" not in options:
+        raise span.refusal(what, "a table needs a key; found none", "WITH (key = 'id')")
 
 
 def _with_event_time(options: dict[str, Any], span: Span, what: str) -> dict[str, Any]:
@@ -175,9 +207,12 @@ def _refuse_after_columns(reader: TokenReader) -> None:
 
 
 def _source_options(declare: Callable[..., object], kind: str) -> list[str]:
-    """The options of WITH, which are the parameters of the method that declares and of `ps.event_time`."""
+    """The options of WITH, which are the parameters of the methods that declare and of `ps.event_time`."""
     known = [name for name in inspect.signature(declare).parameters if name not in ("name", "schema", "lateness")]
-    return [*known, *_EVENT_TIME_OPTIONS] if kind == "topic" else known
+    of_kind = _EVENT_TIME_OPTIONS if kind == "topic" else []
+    other = "table" if kind == "topic" else "outbox"
+    captured = [name for name in _CAPTURE_OPTIONS if name != other]
+    return [*known, *of_kind, "url", *captured]
 
 
 def _read_options(reader: TokenReader, known: list[str]) -> dict[str, Any]:
@@ -187,7 +222,7 @@ def _read_options(reader: TokenReader, known: list[str]) -> dict[str, Any]:
         _check_option(name, known, options, part, reader.what)
         value = read_value(span, reader.what)
         _check_value(name, value, part, reader.what)
-        options[name] = _split_columns(str(value)) if name == "key" else value
+        options[name] = _split_columns(str(value)) if name in _LISTS else value
     return options
 
 

@@ -20,7 +20,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from penstock.contracts import Rows
+import pyarrow as pa
+
+from penstock.contracts import COMMIT_TIME, Rows
 from penstock.derive.views import query
 from penstock.errors import DeclarationError
 from penstock.flow.habits import SuggestsNames
@@ -94,9 +96,12 @@ class Rig(SuggestsNames):
     def append(self, topic: str, rows: Rows, *, producer: str | None = None, deleted: bool = False) -> None:
         """Append events now, under a producer's name or without one: whatever `Topic.append` takes.
 
-        With `deleted`, the rows delete their keys.
+        With `deleted`, the rows delete their keys. Rows of a captured table that do not say when they were committed
+        were committed now, by the clock of the rig; those that were there before have `committed_at="1970-01-01"`.
         """
         log_topic = self.log.topic(topic)
+        if not isinstance(rows, pa.RecordBatch) and topic in self._captured_topics():
+            rows = [{COMMIT_TIME: self.now, **row} for row in rows]
         if producer is None:
             log_topic.append(rows, deleted=deleted)
         else:
@@ -247,6 +252,9 @@ class Rig(SuggestsNames):
                 f"app '{self.app.name}' has no view '{name}'; it has {', '.join(known) or 'none'}",
                 hint=closest(name, known),
             )
+
+    def _captured_topics(self) -> set[str]:
+        return {table.topic for declared in self.app.captures for table in declared.tables}
 
     def _topics_read(self) -> set[str]:
         return {node.name for node in nodes(self.app.plan) if isinstance(node, Source)}

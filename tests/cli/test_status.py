@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typer.testing import Result
 
 from penstock import Log
+from penstock.capture.folder import CaptureFolder, CaptureStatus, TableStatus, this_process
 from penstock.engine.ledger.instances import InstanceMark
 from penstock.engine.ledger.records import Account
 from penstock.engine.plan.watermark import Clock, SourceTime
@@ -126,3 +127,21 @@ def test_it_needs_neither_spark_nor_duckdb(log: Log, orders: str) -> None:
         "sys.exit(bool({'pyspark', 'duckdb', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_captures_are_listed_with_how_far_their_copies_are(run: Callable[..., Result], log: Log, orders: str) -> None:
+    folder = CaptureFolder.of(log, "shop")
+    tables = (TableStatus("customers", "customers", "copying", 43, 100), TableStatus("orders", "orders", "complete", 7))
+    with folder.running():
+        folder.store_status(
+            this_process(CaptureStatus("shop", "sqlite:///shop.db", "copying", tables=tables, delay_seconds=1.25))
+        )
+        lines = run("status").stdout.splitlines()
+        assert [cells(line) for line in lines[2:4]] == [
+            ["capture", "state", "from", "tables", "delay"],
+            ["shop", "copying", "sqlite:///shop.db", "2", "1 s"],
+        ]
+        assert lines[-1].startswith("shop: copy of customers: ━━━┄┄┄┄┄ 43%; an app waits for the first copy")
+    (document,) = json.loads(run("status", "--json").stdout)["captures"]
+    assert (document["state"], document["tables"][0]["state"]) == ("stopped", "copying")
+    assert "has died; start it again" in run("status").stdout

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.contracts import COMMIT_TIME
 from penstock.engine.build.graph import Graph, hidden_columns, quote
 from penstock.engine.build.joins import join_sides
 from penstock.engine.build.sources import APPENDED, source
@@ -51,8 +52,10 @@ def history(graph: Graph, node: flow.Node, rows_of: Callable[[flow.Node], DataFr
     match node:
         case flow.Changelog():
             rows = source(graph, node, appended=True)
-            began = F.coalesce(F.unix_micros(F.col(quote(str(node.time)))), F.lit(NO_MOMENT))
-            valid_from = F.when(F.col(GONE), F.col(APPENDED)).otherwise(began)
+            time = F.unix_micros(F.col(quote(str(node.time))))
+            # Only the deletes of captured tables say when they happened.
+            ended = F.coalesce(time, F.col(APPENDED)) if node.time == COMMIT_TIME else F.col(APPENDED)
+            valid_from = F.when(F.col(GONE), ended).otherwise(F.coalesce(time, F.lit(NO_MOMENT)))
             return rows.withColumns({MOMENT: valid_from, AGE: _age(rows)}).drop(APPENDED)
         case flow.Latest():
             rows = rows_of(node.input)

@@ -355,6 +355,12 @@ def _declare_format(files: Files, directory: Path) -> None:
         store_document(files, directory / APP_NAME, {**content, "ledger": LEDGER_FORMAT})
 
 
+def topics_read_before(directory: Path) -> frozenset[str]:
+    """The topics that the last epoch of an app has read; none if it has not run."""
+    last = Ledger(directory).last_commit() if (directory / APP_NAME).exists() else None
+    return frozenset() if last is None else frozenset(last.live.cut.sources)
+
+
 def stored_state_partitions(directory: Path) -> int | None:
     """How many state partitions the app has, forever; None for an app that has never been started."""
     if not (directory / APP_NAME).exists():
