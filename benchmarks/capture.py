@@ -95,9 +95,8 @@ def first_copy(server: PostgresServer, directory: Path) -> Iterator[Measurement]
 
 
 def read_by_copy(server: PostgresServer) -> None:
-    with psycopg.connect(server.url) as connection, connection.cursor() as cursor:
-        with cursor.copy("COPY accounts TO STDOUT") as copy:
-            size = sum(len(block) for block in copy)
+    with psycopg.connect(server.url) as connection, connection.cursor().copy("COPY accounts TO STDOUT") as copy:
+        size = sum(len(block) for block in copy)
     assert size > ROWS
 
 
@@ -177,7 +176,7 @@ def stream(server: PostgresServer, directory: Path) -> Iterator[Measurement]:
 def load(server: PostgresServer, first: int, transactions: int) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
-        connection.execute("CALL load(%s, %s)" % (first, transactions))
+        connection.execute("CALL load(%s, %s)", (first, transactions))
 
 
 def recvlogical(server: PostgresServer, path: Path, end: str) -> list[str]:

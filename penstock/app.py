@@ -221,7 +221,7 @@ class App(SuggestsNames):
             else:
                 read = topic or name
                 check_topic(read, MESSAGE_SCHEMA, TopicSettings(partitions=partitions))
-                node = MessageTable(read, to_ddl(parsed), columns, partitions, time, shape, location, messages)
+                node = MessageTable(read, to_ddl(parsed), columns, partitions, time, shape, location, messages=messages)
             return self._naming(name, Table(self._source(node)))
 
     @overload

@@ -227,7 +227,7 @@ class MessageTable(Changelog):
     The schema and the key are those of the table; the topic has its own.
     """
 
-    messages: Messages
+    messages: Messages = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
