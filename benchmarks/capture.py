@@ -7,6 +7,7 @@ them in a log, durably, once. Debezium's embedded engine does the same work up t
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import psycopg
 from benchmarks.harness import BUILD, Measurement, compared, percentile, seconds, temporary_directory
 from benchmarks.log import scaled
 from penstock.log import Log
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer, binaries
 
 ROWS = 1_000_000 * scaled(2, least=1)
 CHANGES = 1_000_000 * scaled(1, least=1)
@@ -55,7 +56,7 @@ END $$;
 
 
 def measurements() -> Iterator[Measurement]:
-    with temporary_directory() as directory, PostgresServer.running(directory / "server") as server:
+    with temporary_directory() as directory, running_server() as server:
         server.execute(SCHEMA)
         server.execute(LOAD)
         fill_accounts(server)
@@ -65,9 +66,36 @@ def measurements() -> Iterator[Measurement]:
         yield from latency(server, directory)
 
 
+@contextmanager
+def running_server() -> Iterator[PostgresServer]:
+    """A server that syncs its commits, as servers do outside of tests."""
+    server = PostgresServer(fsync="on", shared_buffers="512MB", max_wal_size="8GB")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+def cpu_seconds(server: PostgresServer) -> float:
+    """The processor time that the server and its processes have taken so far, those that have ended included."""
+    postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    ticks = sum(process_ticks(postmaster)) + sum(sum(process_ticks(int(child))[:2]) for child in children)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def process_ticks(process: int) -> tuple[int, ...]:
+    """User and system time of a process, then those of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return (0, 0, 0, 0)
+    return tuple(int(field) for field in fields[11:15])
+
+
 def fill_accounts(server: PostgresServer) -> None:
     server.execute(f"INSERT INTO accounts SELECT n, n / 100000, 0, '' FROM generate_series(1, {ROWS}) n")
-    server.execute("VACUUM ANALYZE")
+    server.execute("VACUUM ANALYZE accounts")
 
 
 def capture_command(server: PostgresServer, log: Path, *more: str) -> list[str]:
@@ -139,7 +167,7 @@ def commit_rate(server: PostgresServer) -> float:
 
 
 def slots(server: PostgresServer) -> int:
-    return len(server.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+    return len(server.execute("SELECT 1 FROM pg_replication_slots WHERE active"))
 
 
 # -- the stream -------------------------------------------------------------------------------------------------------
@@ -151,11 +179,11 @@ def stream(server: PostgresServer, directory: Path) -> Iterator[Measurement]:
     run(capture_command(server, directory / "log", "--once"))
     transactions = CHANGES // CHANGES_PER_TRANSACTION
     alone = seconds(lambda: load(server, 1, transactions))
-    end = server.query("SELECT pg_current_wal_lsn()")[0][0]
+    end = server.execute("SELECT pg_current_wal_lsn()")[0][0]
     drained = seconds(lambda: run(recvlogical(server, directory / "drained", end)))
-    before, cpu = stored_rows(directory / "log"), server.cpu_seconds()
+    before, cpu = stored_rows(directory / "log"), cpu_seconds(server)
     spent = seconds(lambda: run(capture_command(server, directory / "log", "--once")))
-    cpu = server.cpu_seconds() - cpu
+    cpu = cpu_seconds(server) - cpu
     assert stored_rows(directory / "log") == before + CHANGES
     yield compared(
         f"stream {CHANGES:,} row changes in transactions of {CHANGES_PER_TRANSACTION}, all typed, stored and synced",
@@ -176,13 +204,13 @@ def stream(server: PostgresServer, directory: Path) -> Iterator[Measurement]:
 def load(server: PostgresServer, first: int, transactions: int) -> None:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
-        connection.execute("CALL load(%s, %s)", (first, transactions))
+        connection.execute(f"CALL load({first}, {transactions})")  # a procedure that commits takes no parameters
 
 
 def recvlogical(server: PostgresServer, path: Path, end: str) -> list[str]:
-    publication = server.query("SELECT pubname FROM pg_publication")[0][0]
+    publication = server.execute("SELECT pubname FROM pg_publication")[0][0]
     options = ("-o", "proto_version=1", "-o", f"publication_names={publication}")
-    program = str(server.programs / "pg_recvlogical")
+    program = str(binaries() / "pg_recvlogical")
     return [program, "-d", server.url, "--slot", "peer", "--start", *options, "--endpos", end, "-f", str(path)]
 
 
