@@ -147,6 +147,13 @@ def test_declarations_that_mean_nothing_are_refused() -> None:
             customers_app(**options)
 
 
+def test_a_second_table_of_a_topic_is_refused_with_the_way_out() -> None:
+    app = customers_app()
+    with pytest.raises(DeclarationError, match="it was declared in another way at") as caught:
+        app.table("names", schema="id bigint, name string", key="id", format="debezium", topic=TOPIC)
+    assert caught.value.hint == "an app can read one table of each topic; read the others in apps of their own"
+
+
 def test_a_topic_without_the_columns_of_messages_is_refused(spark: SparkSession) -> None:
     with Rig(customers_app(), spark=spark) as rig:
         rig.log.create_topic("rows", "id bigint, name string", key="id")
