@@ -147,6 +147,16 @@ def test_declarations_that_mean_nothing_are_refused() -> None:
             customers_app(**options)
 
 
+def test_sql_declares_the_same_table() -> None:
+    app = ps.App("shop")
+    app.sql(
+        "CREATE TABLE customers (id bigint not null, name string, city string) "
+        f"WITH (key = id, format = 'debezium', topic = '{TOPIC}', time_unit = 'ms')"
+    )
+    declared = customers_app(time_unit="ms").named["customers"].node
+    assert app.named["customers"].node == declared
+
+
 def test_a_second_table_of_a_topic_is_refused_with_the_way_out() -> None:
     app = customers_app()
     with pytest.raises(DeclarationError, match="it was declared in another way at") as caught:
