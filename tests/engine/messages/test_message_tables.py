@@ -151,7 +151,7 @@ def test_sql_declares_the_same_table() -> None:
     app = ps.App("shop")
     app.sql(
         "CREATE TABLE customers (id bigint not null, name string, city string) "
-        f"WITH (key = id, format = 'debezium', topic = '{TOPIC}', time_unit = 'ms')"
+        f"WITH (key = 'id', format = 'debezium', topic = '{TOPIC}', time_unit = 'ms')"
     )
     declared = customers_app(time_unit="ms").named["customers"].node
     assert app.named["customers"].node == declared
