@@ -107,7 +107,7 @@ class TableCopies:
         return (*shown, *(given.chunk.snapshot.shows(xid) for given in self._given[table]))
 
     def fit(self, part: GroupPart) -> RowChanges:
-        """The changes of a part that may be given, by rule c. Remembers those that are newer than the chunk in reading."""
+        """The changes of a part that may be given, by rule c. Remembers what is newer than the chunk being read."""
         changes, verdict, name = part.changes, list(part.verdict), part.table.name
         if not verdict:
             return changes

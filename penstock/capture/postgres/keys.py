@@ -12,9 +12,11 @@ from penstock.capture.postgres.types import TableLayout
 
 def key_texts(batch: pa.RecordBatch, layout: TableLayout) -> pa.Array[Any]:
     """One text for each row. With several columns, each but the last is preceded by its length."""
-    columns: list[pa.Array[Any]] = [_text(batch.column(name)) for name in layout.key]
+    columns: list[Any] = [_text(batch.column(name)) for name in layout.key]
     if len(columns) == 1:
-        return columns[0]
+        (only,) = columns
+        text: pa.Array[Any] = only
+        return text
     parts: list[Any] = []
     for column in columns[:-1]:
         parts += [pc.cast(pc.binary_length(column), pa.string()), column]

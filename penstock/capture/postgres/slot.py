@@ -7,6 +7,7 @@ checked before anything is read: PostgreSQL itself would silently continue at a 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from penstock.capture.postgres.catalog import CapturedTable, quoted
+from penstock.capture.postgres.catalog import CapturedTable, literal, quoted
 from penstock.capture.postgres.connection import Connection
 from penstock.capture.postgres.position import StreamPosition, lsn_text, parse_lsn
 from penstock.contracts import SourceOptions
@@ -163,6 +164,33 @@ def check_publication(connection: Connection, name: str, tables: Sequence[Captur
         ) from error
     except psycopg.errors.DuplicateObject:
         check_publication(connection, name, tables)  # somebody created it in the same moment
+
+
+def remember_tables(connection: Connection, name: str, tables: Sequence[CapturedTable]) -> None:
+    """Note in the publication which tables the names of this capture mean, so that they may be renamed."""
+    comment = json.dumps({table.name: table.oid for table in tables})
+    if comment == _comment(connection, name):
+        return
+    try:
+        connection.execute(f"COMMENT ON PUBLICATION {quoted(name)} IS {literal(comment)}".encode())
+    except psycopg.errors.InsufficientPrivilege:
+        return  # the publication belongs to the owner of the tables, who may have a comment of their own there
+
+
+def remembered_tables(connection: Connection, name: str) -> dict[str, int]:
+    """The oids of captured tables by the names that they had at first."""
+    try:
+        found = json.loads(_comment(connection, name) or "{}")
+    except ValueError:
+        return {}
+    return {str(table): oid for table, oid in found.items() if isinstance(oid, int)} if isinstance(found, dict) else {}
+
+
+def _comment(connection: Connection, name: str) -> str | None:
+    row = connection.execute(
+        "SELECT obj_description(oid, 'pg_publication') FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
+    ).fetchone()
+    return None if row is None or row[0] is None else str(row[0])
 
 
 def remove_all(connection: Connection, name: str) -> None:

@@ -7,7 +7,7 @@ open one for themselves, so they can be called from any process.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, closing
@@ -33,6 +33,8 @@ from penstock.capture.postgres.slot import (
     create_slot,
     drop_slot,
     find_slot,
+    remember_tables,
+    remembered_tables,
     remove_all,
     slot_name,
 )
@@ -65,9 +67,7 @@ class PostgresDatabase:
     def tables(self) -> Sequence[SourceTable]:
         with closing(connect(self._url)) as connection, server_errors(self._url):
             check_settings(connection)
-            described = describe_tables(
-                connection, self._asked, oids=self._published_oids(connection), dropped=self._options.dropped
-            )
+            described = self._describe(connection, None)
         return [
             replace(asked, schema=table.layout.schema, key=table.layout.key)
             for asked, table in zip(self._asked, described, strict=True)
@@ -81,8 +81,9 @@ class PostgresDatabase:
             yield from self._read(opened, position)
 
     def confirm(self, position: Position) -> None:
+        lsn = from_json(position).lsn
         if self._stream is not None:
-            self._stream.confirm(from_json(position).lsn)
+            self._stream.confirm(lsn)
 
     def close(self) -> None:
         self._open.close()
@@ -147,6 +148,7 @@ class PostgresDatabase:
             check_settings(connection)
             tables = self._describe(connection, position)
             check_publication(connection, self._slot, tables)
+            remember_tables(connection, self._slot, tables)
         self._stream = opened.enter_context(closing(ReplicationStream(self._url)))
         opened.callback(self._forget_stream)
         system, timeline, log_end = self._stream.identify()
@@ -183,16 +185,13 @@ class PostgresDatabase:
             yield from follower.items()
 
     def _describe(self, connection: Connection, position: StreamPosition | None) -> list[CapturedTable]:
-        oids = dict(self._published_oids(connection))
+        """The tables as they are now, also if they were renamed since they were first captured."""
+        oids = remembered_tables(connection, self._slot)
         if position is not None:
-            oids |= {name: state.oid for name, state in position.tables.items() if state.oid}
+            oids |= {name: state.oid for name, state in position.tables.items()}
         asked = {table.name for table in self._asked}
         known = {name: oid for name, oid in oids.items() if name in asked}
         return describe_tables(connection, self._asked, oids=known, dropped=self._options.dropped)
-
-    def _published_oids(self, connection: Connection) -> Mapping[str, int]:
-        """Tables that have another name than when the capture began; not known without a position."""
-        return {}
 
     def _create_slot(self, connection: Connection) -> Generator[Captured, None, int]:
         """Begin anew: an old slot of this capture is of no use. Gives heartbeats while the server waits."""

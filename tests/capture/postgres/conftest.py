@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,37 +10,36 @@ from penstock.capture.postgres.source import PostgresDatabase
 from penstock.contracts import SourceOptions, SourceTable
 from tests.servers.postgres import PostgresServer
 
-_DROP_ALL = """
-SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL
-"""
+Open = Callable[..., PostgresDatabase]
 
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[PostgresServer]:
-    server = PostgresServer(logical_decoding_work_mem="64kB", wal_sender_timeout="20s").start()
+    """It streams transactions that have more than 64 kB."""
+    server = PostgresServer(logical_decoding_work_mem="64kB").start()
     yield server
     server.remove()
 
 
 @pytest.fixture
 def server(shared_server: PostgresServer) -> Iterator[PostgresServer]:
-    shared_server.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO public")
     yield shared_server
-    for (name,) in shared_server.execute("SELECT slot_name FROM pg_replication_slots"):
-        open_database(shared_server, "none", slot=name).remove()
-    for (name,) in shared_server.execute("SELECT pubname FROM pg_publication"):
-        shared_server.execute(f'DROP PUBLICATION "{name}"')
+    clean(shared_server)
 
 
-def open_database(
-    server: PostgresServer, *tables: str | SourceTable, user: str = "postgres", slot: str = "", **options: object
+def clean(server: PostgresServer) -> None:
+    """Remove what a test left behind."""
+    server.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL")
+    for (name,) in server.execute("SELECT slot_name FROM pg_replication_slots"):
+        server.execute("SELECT pg_drop_replication_slot(%s)", [name])
+    for (name,) in server.execute("SELECT pubname FROM pg_publication"):
+        server.execute(f'DROP PUBLICATION "{name}"')
+    server.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO public")
+
+
+def database_of(
+    server: PostgresServer, *tables: str | SourceTable, url: str | None = None, options: SourceOptions | None = None
 ) -> PostgresDatabase:
     asked = [table if isinstance(table, SourceTable) else SourceTable(table) for table in tables]
-    database = PostgresDatabase(
-        server.url_of(user),
-        asked,
-        SourceOptions(**{"name": "shop", "chunk_rows": 100, "heartbeat_seconds": 1.0, **options}),  # type: ignore[arg-type]
-    )
-    if slot:
-        database._slot = slot
-    return database
+    chosen = options or SourceOptions(name="shop", chunk_rows=100, heartbeat_seconds=1.0)
+    return PostgresDatabase(url or server.url, asked, chosen)
