@@ -479,9 +479,10 @@ class App(SuggestsNames):
                 )
         known = self._sources.setdefault(node.name, node)
         if known != node or known.captured != node.captured:
-            raise DeclarationError(
-                f"it was declared in another way at {known.location}", hint="declare it once and use the result twice"
-            )
+            hint = "declare it once and use the result twice"
+            if isinstance(node, MessageTable):
+                hint = "an app can read one table of each topic; read the others in apps of their own"
+            raise DeclarationError(f"it was declared in another way at {known.location}", hint=hint)
         return known
 
     def _naming(self, name: str, rows: AnyRows) -> AnyRows:

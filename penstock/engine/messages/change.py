@@ -33,10 +33,13 @@ class MessageError(Exception):
     """A message cannot be read as a change. The text continues the sentence "This message is set aside because"."""
 
 
+_DECODER = json.JSONDecoder(parse_float=Decimal)
+
+
 def read_json(text: str, what: str) -> object:
     """The value of a JSON text. Numbers with a point keep all their digits, as decimals."""
     try:
-        return json.loads(text, parse_float=Decimal)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError, ArithmeticError) as error:
         raise MessageError(f"its {what} is not JSON: {error}") from None
 

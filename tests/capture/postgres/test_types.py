@@ -29,8 +29,8 @@ from penstock.capture.postgres.types import (
 )
 from penstock.errors import DeclarationError
 from penstock.schema.ddl import type_ddl
+from tests.servers.postgres import PostgresServer
 
-PostgresServer = pytest.importorskip("tests.servers.postgres").PostgresServer
 UTC = dt.UTC
 ROW_BEFORE = """
 CREATE EXTENSION IF NOT EXISTS hstore; CREATE EXTENSION IF NOT EXISTS citext;
@@ -150,7 +150,7 @@ MISFITS = {
 class World:
     """A database with a publication, and what was written to a table since, in both ways in which it is captured."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         self.server = server
         server.execute("CREATE PUBLICATION p FOR ALL TABLES")
         server.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

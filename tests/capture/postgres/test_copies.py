@@ -1,0 +1,127 @@
+"""The rules by which chunks and transactions meet. Only the timing is forced: the stream or the chunk is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from penstock.capture.postgres.copies import TableCopies
+from penstock.capture.postgres.replication import ReplicationStream
+from penstock.capture.postgres.source import PostgresDatabase
+from penstock.contracts import Captured, TableEvent
+from tests.capture.database_fold import Fold, Item
+from tests.capture.postgres.conftest import database_of
+from tests.capture.postgres.reading import fold_of
+from tests.servers.postgres import PostgresServer
+
+
+class Gate:
+    """Holds something back while it is closed."""
+
+    is_closed = False
+
+
+@pytest.fixture
+def stream_gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate, read = Gate(), ReplicationStream.read
+    monkeypatch.setattr(
+        ReplicationStream,
+        "read",
+        lambda self, rows, budget: (budget, None) if gate.is_closed else read(self, rows, budget),
+    )
+    return gate
+
+
+@pytest.fixture
+def chunk_gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate, has_chunk = Gate(), TableCopies.has_chunk
+    monkeypatch.setattr(TableCopies, "has_chunk", property(lambda self: not gate.is_closed and has_chunk.__get__(self)))
+    return gate
+
+
+@pytest.fixture
+def notes(server: PostgresServer) -> PostgresServer:
+    server.execute("CREATE TABLE notes (id int PRIMARY KEY, v text, body text)")
+    server.execute("ALTER TABLE notes ALTER body SET STORAGE EXTERNAL")
+    server.execute("INSERT INTO notes SELECT n, 'old', repeat('b', 20000) FROM generate_series(1, 5) n")
+    return server
+
+
+def take(items: Iterator[Item], fold: Fold, is_done: Callable[[Item], object]) -> list[Item]:
+    taken: list[Item] = []
+    for item in items:
+        taken.append(item)
+        fold.add(item)
+        if is_done(item):
+            break
+    return taken
+
+
+def given_ids(items: list[Item]) -> list[int]:
+    return [
+        row["id"] for item in items if isinstance(item, Captured) and len(item.rows) for row in item.rows.to_pylist()
+    ]
+
+
+def has_rows(item: Item) -> bool:
+    return isinstance(item, Captured) and len(item.rows) > 0
+
+
+def assert_complete(
+    server: PostgresServer, database: PostgresDatabase, items: Iterator[Item], fold: Fold
+) -> list[Item]:
+    end = database.end()
+    rest = take(items, fold, lambda _: database.has_reached(fold.position, end))
+    rows = server.execute("SELECT id, v, body FROM notes ORDER BY id")
+    assert [tuple(row.values()) for row in fold.rows("notes")] == rows
+    return rest
+
+
+def test_changes_that_a_chunk_contains_are_not_given_after_it(notes: PostgresServer, stream_gate: Gate) -> None:
+    database = database_of(notes, "notes")
+    fold = fold_of(database)
+    with closing(database.read(None)) as items:  # type: ignore[type-var]
+        fold.add(next(items))
+        stream_gate.is_closed = True
+        notes.execute("UPDATE notes SET v = 'new' WHERE id = 1")
+        notes.execute("UPDATE notes SET v = 'newer' WHERE id = 1")
+        notes.execute("DELETE FROM notes WHERE id = 2")
+        take(items, fold, has_rows)
+        assert fold.rows("notes")[0]["v"] == "newer"
+        assert [row["id"] for row in fold.rows("notes")] == [1, 3, 4, 5]
+        stream_gate.is_closed = False
+        assert 1 not in given_ids(assert_complete(notes, database, items, fold))
+
+
+def test_rows_of_a_chunk_do_not_replace_newer_changes(notes: PostgresServer, chunk_gate: Gate) -> None:
+    database = database_of(notes, "notes")
+    fold = fold_of(database)
+    with closing(database.read(None)) as items:  # type: ignore[type-var]
+        chunk_gate.is_closed = True
+        take(items, fold, lambda item: isinstance(item, TableEvent))
+        fold.add(next(items))  # the chunk has its snapshot
+        notes.execute("UPDATE notes SET v = 'new', body = 'short' WHERE id = 1")
+        notes.execute("DELETE FROM notes WHERE id = 2")
+        take(items, fold, lambda item: has_rows(item) and 2 in given_ids([item]))
+        chunk_gate.is_closed = False
+        chunk = take(items, fold, has_rows)
+        assert given_ids(chunk[-1:]) == [3, 4, 5]
+        assert_complete(notes, database, items, fold)
+
+
+def test_a_chunk_is_read_again_if_a_newer_change_is_incomplete(notes: PostgresServer, chunk_gate: Gate) -> None:
+    database = database_of(notes, "notes")
+    fold = fold_of(database)
+    with closing(database.read(None)) as items:  # type: ignore[type-var]
+        chunk_gate.is_closed = True
+        take(items, fold, lambda item: isinstance(item, TableEvent))
+        fold.add(next(items))
+        notes.execute("UPDATE notes SET v = 'new' WHERE id = 1")
+        take(items, fold, has_rows)
+        assert fold.rows("notes") == []  # nobody has its body yet
+        chunk_gate.is_closed = False
+        chunk = take(items, fold, has_rows)
+        assert given_ids(chunk[-1:]) == [1, 2, 3, 4, 5]
+        assert_complete(notes, database, items, fold)
