@@ -10,7 +10,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
@@ -91,7 +92,7 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
 
 def create_slot(connection: Connection, name: str) -> int:
     """Create the slot and return the LSN where it begins. Waits until all transactions that run now have ended."""
-    with slot_errors(name):
+    with _slot_errors(name):
         row = connection.execute(
             "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name]
         ).fetchone()
@@ -99,26 +100,21 @@ def create_slot(connection: Connection, name: str) -> int:
     return parse_lsn(str(row[0]))
 
 
-class slot_errors:  # noqa: N801 - reads as a statement where it is used
-    """Translates the errors of creating a slot."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
-            raise DeclarationError(
-                f"slot {self.name}: all replication slots of the server are in use",
-                hint="ALTER SYSTEM SET max_replication_slots = 20, then restart the server",
-            ) from error
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            raise DeclarationError(
-                f"slot {self.name}: the role may not create replication slots",
-                hint="as a superuser: ALTER ROLE ... REPLICATION",
-            ) from error
+@contextmanager
+def _slot_errors(name: str) -> Iterator[None]:
+    """Translate the errors of creating a slot that retrying cannot mend."""
+    try:
+        yield
+    except psycopg.errors.ConfigurationLimitExceeded as error:
+        raise DeclarationError(
+            f"slot {name}: all replication slots of the server are in use",
+            hint="ALTER SYSTEM SET max_replication_slots = 20, then restart the server",
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DeclarationError(
+            f"slot {name}: the role may not create replication slots",
+            hint="as a superuser: ALTER ROLE ... REPLICATION",
+        ) from error
 
 
 def drop_slot(connection: Connection, name: str) -> None:

@@ -163,26 +163,25 @@ class PostgresDatabase:
             position = replace(position, timeline=timeline)
         with server_errors(self._url):
             position = self._begin_states(connection, position, tables)
-        reader = opened.enter_context(closing(ChunkReader(self._url)))
-        copies = TableCopies({table.name: table for table in tables}, position.tables, reader, self._options.chunk_rows)
-        copies.unseen = list(position.unseen)
-        self._stream.start(
-            self._slot, position.lsn, streams_transactions=connection.info.server_version >= _FIRST_VERSION_THAT_STREAMS
-        )
-        follower = opened.enter_context(
-            closing(
-                Follower(
-                    self._stream,
-                    {table.oid: table for table in tables},
-                    copies,
-                    position,
-                    self._surroundings(connection),
-                    ready=reader.ready,
-                )
-            )
-        )
+        follower = self._start(opened, connection, position, tables)
         with server_errors(self._url):
             yield from follower.items()
+
+    def _start(
+        self, opened: ExitStack, connection: Connection, position: StreamPosition, tables: Sequence[CapturedTable]
+    ) -> Follower:
+        """Start the stream after a position, and what copies tables beside it."""
+        assert self._stream is not None, "the stream is open"
+        reader = opened.enter_context(closing(ChunkReader(self._url)))
+        by_name = {table.name: table for table in tables}
+        copies = TableCopies(by_name, position.tables, reader, self._options.chunk_rows)
+        copies.unseen = list(position.unseen)
+        streams_transactions = connection.info.server_version >= _FIRST_VERSION_THAT_STREAMS
+        self._stream.start(self._slot, position.lsn, streams_transactions=streams_transactions)
+        by_oid = {table.oid: table for table in tables}
+        surroundings = self._surroundings(connection)
+        follower = Follower(self._stream, by_oid, copies, position, surroundings, ready=reader.ready)
+        return opened.enter_context(closing(follower))
 
     def _describe(self, connection: Connection, position: StreamPosition | None) -> list[CapturedTable]:
         """The tables as they are now, also if they were renamed since they were first captured."""
