@@ -28,7 +28,7 @@ _SETTINGS = {
     "server_id": "1",
     "innodb_buffer_pool_size": "64M",
     "innodb_log_file_size": "32M",
-    "innodb_flush_log_at_trx_commit": "0",
+    "innodb_flush_log_at_trx_commit": "2",
     "max_connections": "60",
     "character_set_server": "utf8mb4",
     "skip_name_resolve": "1",

@@ -58,9 +58,9 @@ class Session:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self._user = ""
         with self.answers():
             self.raw = pymysql.connect(**_arguments(address))
-        self._user = ""
         self._user = str(self.value("SELECT CURRENT_USER()"))
         # Everything is shown in UTC, and as it is stored.
         self.execute("SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, net_read_timeout = 3600")

@@ -64,13 +64,13 @@ class Follower:
             yield from self._add_rows(event)
         elif isinstance(event, Gtid):
             self.is_open, self._gtid, self._seconds = True, event, header.time
-            self._changed_in_open = False
         elif isinstance(event, Query):
             yield from self._follow_statement(event)
         elif isinstance(event, Mark):
             self._follow_mark(event)
         if self.is_open:
             return
+        self._changed_in_open = False
         self.position = replace(self.position, place=place, file_time=file_time)
         if self._is_due():
             yield from self.flush()
@@ -91,6 +91,13 @@ class Follower:
         if self._has_given_part and not given:
             yield self.heartbeat()
         self._has_given_part = False
+
+    def give_whole(self, position: BinlogPosition) -> Iterator[Item]:
+        """Before an error: give the transactions that were gathered up to this position, if they are not mixed with
+        rows of the open one. Those are read again."""
+        if not self._changed_in_open and not self._has_given_part:
+            self.is_open, self.position = False, position
+            yield from self.flush()
 
     def heartbeat(self) -> Captured:
         self._given = time.monotonic()

@@ -13,7 +13,7 @@ from penstock.capture.mysql.binlog import BinlogStream, changes_lost
 from penstock.capture.mysql.catalog import CapturedTable
 from penstock.capture.mysql.connection import Address, Session
 from penstock.capture.mysql.copy import Chunk, read_chunk
-from penstock.capture.mysql.events import FORMAT
+from penstock.capture.mysql.events import FORMAT, Event, Header
 from penstock.capture.mysql.follow import Follower, Item, next_to_copy
 from penstock.capture.mysql.logged import check_columns
 from penstock.capture.mysql.position import Place, TableState
@@ -58,7 +58,7 @@ class Reading:
         while True:
             found = self._stream.next_event(timeout)
             if found is not None:
-                yield from self._follower.apply(*found, self._stream.place, self._stream.file_time)
+                yield from self._apply(*found)
                 timeout = _NOTHING_MORE
             if not self._follower.is_open:
                 yield from self._copy()
@@ -66,6 +66,14 @@ class Reading:
                 yield from self._follower.flush()
                 yield self._follower.heartbeat()
                 timeout = _NOTHING_MORE if self._is_copying() else _HEARTBEAT_SECONDS
+
+    def _apply(self, header: Header, event: Event) -> Iterator[Item]:
+        before = self._follower.position
+        try:
+            yield from self._follower.apply(header, event, self._stream.place, self._stream.file_time)
+        except DeclarationError:
+            yield from self._follower.give_whole(before)
+            raise
 
     def close(self) -> None:
         self._stream.close()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, DTZ001
 """All types at both limits: through the copy and through the binary log, equal to each other and to what was written."""
 
 from __future__ import annotations
