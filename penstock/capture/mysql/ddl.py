@@ -22,7 +22,7 @@ _ROW_STATEMENTS = frozenset(["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "C
 # In a definition of a column, these may give existing rows a value.
 _MAY_FILL = frozenset(["DEFAULT", "NOT", "AS", "GENERATED", "AUTO_INCREMENT", "TIMESTAMP", "SERIAL", "PRIMARY", "ROW"])
 _HARMLESS_FIRST = frozenset(
-    ["COMMENT", "AUTO_INCREMENT", "ENGINE", "ALGORITHM", "LOCK", "FORCE", "STATS_PERSISTENT", "KEY_BLOCK_SIZE"]
+    ["COMMENT", "AUTO_INCREMENT", "ALGORITHM", "LOCK", "FORCE", "STATS_PERSISTENT", "KEY_BLOCK_SIZE"]
 )
 _KEYS = frozenset(["INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD"])
 _INDEXES = frozenset(["INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK"])
@@ -54,8 +54,17 @@ def mentions(statement: str, table: str) -> bool:
 
 
 def table_changes(statement: str, database: str) -> list[TableChange]:
-    """What a statement does to each table that it names, in its order. Empty for what concerns no table."""
-    tokens = _tokens(statement)
+    """What a statement does to each table that it names, in its order. Empty for what concerns no table.
+
+    ValueError if it ends where a name must be: no statement that a server has run does.
+    """
+    try:
+        return _table_changes(_tokens(statement), database)
+    except IndexError as error:
+        raise ValueError(f"the statement cannot be read: {statement:.200}") from error
+
+
+def _table_changes(tokens: list[str], database: str) -> list[TableChange]:
     words = [token.upper() for token in tokens]
     if "TEMPORARY" in words[:4]:
         return []
@@ -138,6 +147,9 @@ def _altered(tokens: list[str], words: list[str], database: str) -> list[TableCh
     for clause in _clauses(tokens[at:]):
         effect, column = _clause_effect(clause)
         changes.append(TableChange(schema, table, effect, column))
+        if clause[0].upper() == "EXCHANGE":
+            after = [token.upper() for token in clause].index("TABLE") + 1
+            changes.append(TableChange(*_table(clause, after, database)[:2], "rewritten"))
     return changes
 
 
@@ -157,10 +169,16 @@ def _clauses(tokens: list[str]) -> list[list[str]]:
 def _clause_effect(clause: list[str]) -> tuple[Effect, str]:
     words = [token.upper() for token in clause]
     second = words[1] if len(words) > 1 else ""
+    if words[0] == "ENGINE":
+        return ("harmless" if "INNODB" in words else "rewritten"), ""
     if words[0] in _HARMLESS_FIRST:
         return "harmless", ""
     if words[0] == "ADD":
-        filling = second == "PRIMARY" or "PRIMARY" in words[2:4] or (second not in _KEYS and _MAY_FILL & set(words))
+        # A foreign key that changes rows by itself is found, and refused, when the table is looked at again.
+        changes_rows = {"CASCADE", "SET"} & set(words)
+        is_key = second == "PRIMARY" or "PRIMARY" in words[2:4]
+        fills_column = second not in _KEYS and _MAY_FILL & set(words)
+        filling = changes_rows or is_key or fills_column
         return ("rewritten" if filling else "harmless"), ""
     if words[0] == "DROP":
         if second in _INDEXES:

@@ -223,7 +223,11 @@ class Follower:
                 )
 
     def _follow_definition(self, event: Query) -> Iterator[Item]:
-        for change in table_changes(event.statement, event.database):
+        try:
+            changes = table_changes(event.statement, event.database)
+        except ValueError as error:
+            raise DeclarationError(f"database {self.shown}: at {self._place}, {error}") from error
+        for change in changes:
             for table in self.tables:
                 if change.database == table.database and change.table in (table.table, "*"):
                     self._layouts.pop(table.name, None)
