@@ -64,6 +64,7 @@ class Follower:
             yield from self._add_rows(event)
         elif isinstance(event, Gtid):
             self.is_open, self._gtid, self._seconds = True, event, header.time
+            self._maps.clear()  # numbers of tables mean something within a transaction only
         elif isinstance(event, Query):
             yield from self._follow_statement(event)
         elif isinstance(event, Mark):

@@ -6,6 +6,8 @@ changes that it has and those that it has not. So the copy needs no lock, and no
 
 from __future__ import annotations
 
+import zlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -82,8 +84,8 @@ class Reading:
         """Read up to the description of the file. So nothing is given if the server has another file, or none."""
         while (found := self._stream.next_event(_START_SECONDS)) is not None:
             header, event = found
-            for _ in self._follower.apply(header, event, self._stream.place, self._stream.file_time):
-                raise AssertionError("there are changes before the beginning of a file")
+            # What comes before the description only says where the stream is. At most a heartbeat is due.
+            deque(self._follower.apply(header, event, self._stream.place, self._stream.file_time), maxlen=0)
             if header.type == FORMAT:
                 return
         raise UnavailableError(f"database {self._session.address.shown}: it does not begin to send its binary log")
@@ -161,8 +163,6 @@ def replica_id(options: SourceOptions) -> int:
     A second connection of the same number makes the server end the first. It is in the upper half of the numbers, away
     from those that people give to servers.
     """
-    import zlib
-
     return 1 << 31 | zlib.crc32(f"{options.name}\0{options.identity}".encode()) >> 1
 
 
