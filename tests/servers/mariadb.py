@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -48,6 +49,7 @@ def binary(name: str) -> str:
 def data_template() -> Path:
     """A data folder, to be copied. Its users `admin` and `capture` connect from anywhere."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-mariadb-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _give_to_server_user(folder)
     command = [binary("mariadb-install-db"), "--no-defaults", f"--datadir={folder / 'data'}", "--skip-test-db"]
     command += ["--auth-root-authentication-method=normal", *_server_user()]
