@@ -1,0 +1,1 @@
+"""Change data capture from MariaDB: a first copy of tables, and then their changes from the binary log."""
