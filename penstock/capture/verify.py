@@ -58,7 +58,8 @@ class TableComparison:
     """How a table compares with its copy. `rows` are those of the source.
 
     `differences` has all of them, unless `buckets_left` is not 0: so many of the 4,096 buckets of keys differ beside.
-    `unsettled` rows have changed at every look, so nothing is known about them.
+    `unsettled` rows have changed at every look, so nothing is known about them. `is_behind`: nobody captures, and the
+    source may have changed since; such changes are among the differences.
     """
 
     table: str
@@ -67,6 +68,7 @@ class TableComparison:
     differences: tuple[RowDifference, ...] = ()
     buckets_left: int = 0
     unsettled: int = 0
+    is_behind: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -82,17 +84,18 @@ class Comparison:
     capture: str
     is_running: Callable[[], bool]
     patience: float = 300.0  # seconds
+    _is_behind: bool = False
 
     def compare(self, table: str, topic_name: str) -> TableComparison:
         """Compare a table with the topic of its copy."""
-        topic = self.log.topic(topic_name)
+        topic, self._is_behind = self.log.topic(topic_name), False
         rows, suspects = self._differing_buckets(table, topic)
         if not len(suspects):
-            return TableComparison(table, topic_name, rows)
+            return TableComparison(table, topic_name, rows, is_behind=self._is_behind)
         chosen = suspects[: max(1, int(_ROWS_AT_ONCE * BUCKETS / max(rows, 1)))]
         differences, unsettled = self._differing_rows(table, topic, chosen)
         left = len(suspects) - len(chosen)
-        return TableComparison(table, topic_name, rows, tuple(differences), left, unsettled)
+        return TableComparison(table, topic_name, rows, tuple(differences), left, unsettled, self._is_behind)
 
     # -- buckets ------------------------------------------------------------------------------------------------------
 
@@ -113,14 +116,12 @@ class Comparison:
         return rows, np.flatnonzero(sums != copied)
 
     def _wait_for(self, end: Position) -> None:
-        """Wait until the copy has everything up to the end of a snapshot."""
+        """Wait until the copy has everything up to the end of a snapshot, unless nobody captures."""
         until = time.monotonic() + self.patience
         while not self.database.has_reached(CopyPosition.parse(self._position()).source, end):
             if not self.is_running():
-                raise UnavailableError(
-                    f"capture '{self.capture}': its copy is behind the database, and no process captures",
-                    hint="start the capture, or bring the copy to the present with --once, then verify again",
-                )
+                self._is_behind = True
+                return
             if time.monotonic() > until:
                 raise UnavailableError(
                     f"capture '{self.capture}': its copy has not caught up with the database "

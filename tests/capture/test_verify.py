@@ -85,12 +85,18 @@ def test_an_extra_row_in_a_table_without_rows_is_found(capture: Capture, databas
     assert compare(capture) == ([RowDifference({"id": 1}, "extra")], 0)
 
 
-def test_a_copy_that_is_behind_is_not_compared_unless_somebody_captures(
-    capture: Capture, database: MemoryDatabase
-) -> None:
+def test_it_says_if_nobody_captures_what_has_changed(capture: Capture, database: MemoryDatabase) -> None:
     database.commit(Delete("orders", {"id": 3}))
-    with pytest.raises(UnavailableError, match="its copy is behind the database, and no process captures"):
-        compare(capture)
+    found = Comparison(capture.connect(), capture.log, "shop", lambda: False).compare("orders", "orders")
+    assert found.is_behind
+    assert found.differences == (RowDifference({"id": 3}, "extra"),)
+
+
+def test_it_does_not_wait_forever_for_a_capture_that_is_stuck(capture: Capture, database: MemoryDatabase) -> None:
+    database.commit(Delete("orders", {"id": 3}))
+    comparison = Comparison(capture.connect(), capture.log, "shop", lambda: True, patience=0.1)
+    with pytest.raises(UnavailableError, match="its copy has not caught up with the database"):
+        comparison.compare("orders", "orders")
 
 
 def test_under_load_only_real_differences_are_found(capture: Capture, database: MemoryDatabase) -> None:

@@ -56,6 +56,8 @@ def _print(compared: TableComparison) -> None:
         print_table(("key", "difference", "column", "source", "copy"), _rows(compared))
         if len(compared.differences) > _SHOWN:
             print_line(f"... and {count_text(len(compared.differences) - _SHOWN, 'row')} more; --json has all")
+    if compared.is_behind and not compared.is_equal:
+        print_stderr(f"{compared.table}: no process captures, so changes since it stopped are among the differences")
     if compared.unsettled:
         print_stderr(f"{compared.table}: {count_text(compared.unsettled, 'row')} changed at every look; verify again")
 
