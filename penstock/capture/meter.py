@@ -7,11 +7,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from penstock.capture.folder import TableStatus
-from penstock.contracts import COMMIT_TIME, Captured, TableCopy
+from penstock.contracts import TableCopy
 
 _SECONDS = 10.0  # over which speed is measured
 
@@ -38,23 +35,17 @@ class Speed:
 
 @dataclass(slots=True)
 class CaptureMeter:
-    """Is told of items that were given and rows that were written."""
+    """Is told of rows that were written, and how far copies are."""
 
     delay_seconds: float | None = None
     _rows: Speed = field(default_factory=Speed)
     _copied: dict[str, Speed] = field(default_factory=dict)
-    _committed_at: int = 0  # of the newest row that was given, in microseconds
 
-    def add(self, item: Captured) -> None:
-        if isinstance(item.rows, pa.RecordBatch) and item.rows.num_rows:
-            newest = pc.max(item.rows.column(COMMIT_TIME).cast(pa.int64())).as_py()
-            self._committed_at = max(self._committed_at, newest or 0)
-
-    def written(self, rows: int) -> None:
+    def written(self, rows: int, newest_commit: int) -> None:
+        """So many rows were written in total; `newest_commit` is that of the last ones, or 0 if they were copied."""
         self._rows.add(rows)
-        if self._committed_at:  # copied rows have the time 0
-            self.delay_seconds = max(0.0, time.time() - self._committed_at / 1_000_000)
-            self._committed_at = 0
+        if newest_commit:
+            self.delay_seconds = max(0.0, time.time() - newest_commit / 1_000_000)
 
     @property
     def rows_per_second(self) -> float:

@@ -171,7 +171,7 @@ class _Run:
 
         def count(progress: Progress) -> None:
             self.written_rows = began_with + progress.rows
-            self._written(progress.position)
+            self._written(progress.position, copy.take_newest_commit())
 
         try:
             pump(source, self.writer, topics=self.declaration.topics, options=options, stop=pump_stop, report=count)
@@ -182,15 +182,14 @@ class _Run:
 
     # -- what happens while it pumps ----------------------------------------------------------------------------------
 
-    def _written(self, position: Position | None) -> None:
+    def _written(self, position: Position | None, newest_commit: int) -> None:
         self.position = position
         self.failures = 0
-        self.meter.written(self.written_rows)
+        self.meter.written(self.written_rows, newest_commit)
         self._tell_sometimes()
 
     def look_around(self, item: Captured, pump_stop: _PumpStop) -> None:
         """Called for each item that the source gives."""
-        self.meter.add(item)
         if len(item.rows):
             return
         if self._has_reached_the_end():

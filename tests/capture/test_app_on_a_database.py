@@ -138,3 +138,32 @@ def as_of_answer(folder: Path) -> list[dict[str, Any]]:
             )
             connection.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?)", changes)
         return [dict(row) for row in connection.execute(AS_OF)]
+
+
+OUTBOX = "CREATE TABLE outbox (id INTEGER PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload TEXT)"
+
+
+@pytest.mark.timeout(600)
+def test_each_event_of_an_outbox_is_counted_once_although_the_outbox_is_emptied(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    app = App("events", log=tmp_path / "log", settings=AppSettings(state_partitions=1))
+    with closing(sqlite3.connect(tmp_path / "shop.db", timeout=60)) as connection:
+        connection.execute(OUTBOX)
+        events = app.capture(f"sqlite:///{tmp_path}/shop.db", outbox="outbox", name="events")
+        app.view("placed", events.where("type = 'placed'").group_by("aggregateid").agg(events="count(*)"))
+        for _ in range(2):
+            with connection:
+                for number in range(20):
+                    kind = "placed" if number % 2 else "paid"
+                    values = ("order", str(number % 4), kind, "{}")
+                    connection.execute(
+                        "INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES (?, ?, ?, ?)", values
+                    )
+            app.run(once=True, spark=spark)
+            with connection:
+                connection.execute("UPDATE outbox SET type = 'placed'")
+                connection.execute("DELETE FROM outbox WHERE id < 20")
+    app.run(once=True, spark=spark)
+    found = {row["aggregateid"]: row["events"] for row in app.query("SELECT * FROM placed")}
+    assert found == {"1": 10, "3": 10}

@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.capture.copy.position import CopyBegin, CopyPosition
 from penstock.capture.copy.table import CopiedTable
 from penstock.capture.copy.topics import table_topic
-from penstock.contracts import Captured, Database, Log, Position, SourceTable, TableEvent
+from penstock.contracts import COMMIT_TIME, Captured, Database, Log, Position, SourceTable, TableEvent
 from penstock.units import now_microseconds
 
 
@@ -51,6 +54,7 @@ class Copy:
         self._copying: dict[str, CopyBegin] = {}
         self._given: Position | None = None  # the last position, unless rows followed it
         self._source: Position | None = None  # the last position of the database
+        self._newest_commit = 0
 
     def tables(self) -> Sequence[SourceTable]:
         """The tables of the database. Their topics exist afterwards."""
@@ -98,6 +102,11 @@ class Copy:
             table.close()
         self._database.close()
 
+    def take_newest_commit(self) -> int:
+        """The time of the newest commit of which rows were given since this was asked last; 0 if there was none."""
+        newest, self._newest_commit = self._newest_commit, 0
+        return newest
+
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def _rows(self, item: Captured) -> Iterator[Captured]:
@@ -108,6 +117,9 @@ class Copy:
         if table.lacks_earlier_values(item):
             yield _HEARTBEAT
             table.open_values()
+        assert isinstance(item.rows, pa.RecordBatch), "rows of databases are Arrow batches"
+        # Of what the database gives: rows of a copy have no time there, and may get one of earlier.
+        self._newest_commit = max(self._newest_commit, pc.max(item.rows.column(COMMIT_TIME).cast(pa.int64())).as_py())
         rows, deleted = table.rows(item)  # 1
         self._given = None
         yield Captured(item.table, rows, deleted, self._wrap(item.position))

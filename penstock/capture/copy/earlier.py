@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from penstock.capture.copy.earlier_file import FileState, create_tables, load_st
 from penstock.capture.copy.keys import KeyValue, key_values, mark_array
 from penstock.capture.digests import row_digests
 from penstock.contracts import COMMIT_TIME, Offsets, Topic
+from penstock.errors import UnavailableError
 from penstock.schema.arrow import conform
 
 _AT_ONCE = 500  # keys in one statement
@@ -56,8 +57,9 @@ class EarlierRows:
     def open(self) -> None:
         """Open the file and read what it lacks from the topic. Call it while no row is given that is not written."""
         self.close()
-        self._connection = self._open_file()
-        self._catch_up()
+        with self._file_errors():
+            self._connection = self._open_file()
+            self._catch_up()
 
     def close(self) -> None:
         """Forget what is not in the topic yet."""
@@ -81,11 +83,15 @@ class EarlierRows:
     def add(self, rows: pa.RecordBatch, deleted: pa.BooleanArray | None) -> None:
         """Rows that were given to the pump, as the topic will have them."""
         self._added += rows.num_rows
-        self._put(rows, deleted, np.ones(rows.num_rows, bool))
+        with self._file_errors():
+            self._put(rows, deleted, np.ones(rows.num_rows, bool))
 
     def commit(self) -> None:
         """Everything that was added is in the topic now."""
-        ends = self.topic.ends()
+        with self._file_errors():
+            self._commit(self.topic.ends())
+
+    def _commit(self, ends: Offsets) -> None:
         if sum(ends.values()) - sum(self._offsets.get(number, 0) for number in ends) != self._added:
             # Somebody else writes to the topic, too. What he wrote is only known from there.
             self._database.rollback()
@@ -128,6 +134,19 @@ class EarlierRows:
             yield from self._database.execute(f"select {columns} from rows where key in ({marks}) {condition}", part)
 
     # -- the file -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        """A file that cannot be read or written is removed, if it may be damaged; the next attempt begins with that."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"{self.path}: {error}", hint="check the disk, and who owns the file") from error
+        except sqlite3.DatabaseError as error:
+            self.remove()
+            raise UnavailableError(
+                f"{self.path}: {error}; the file was removed, and is built again from topic '{self.topic.name}'"
+            ) from error
 
     @property
     def _database(self) -> sqlite3.Connection:
