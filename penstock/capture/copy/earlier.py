@@ -9,7 +9,7 @@ topic. It can be deleted at any time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,19 +112,26 @@ class EarlierRows:
 
     def cells(self, keys: Sequence[KeyValue]) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
         """The present rows of these keys, and for each key the number of its row, or -1."""
+        found: dict[int, dict[KeyValue, bytes]] = {}
+        for key, schema, cells in self._select("key, schema, cells", keys, "" if self.since is None else "and fresh"):
+            found.setdefault(schema, {})[key] = cells
+        order = [key for rows in found.values() for key in rows]
+        numbers = {key: number for number, key in enumerate(order)}
+        rows = self._decode(found)
+        return np.fromiter((numbers.get(key, -1) for key in keys), np.int64, len(keys)), rows
+
+    def _decode(self, found: Mapping[int, Mapping[KeyValue, bytes]]) -> pa.RecordBatch:
+        """Stored rows, by the number of their schema, as rows of the present schema."""
         schemas = {number: schema for schema, number in self._schemas.items()}
-        numbers: dict[KeyValue, int] = {}
-        rows: list[pa.RecordBatch] = []
         wanted = _nullable(self.topic.schema)
-        condition = "" if self.since is None else "and fresh"
-        for key, schema, cells in self._select("key, schema, cells", keys, condition):
-            numbers[key] = len(rows)
-            row = pa.ipc.read_record_batch(pa.py_buffer(cells), schemas[schema])
-            rows.append(conform(row, wanted))
-        table = pa.Table.from_batches(rows, schema=wanted)
-        whole = table.combine_chunks().to_batches()
-        found = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
-        return np.fromiter((numbers.get(key, -1) for key in keys), np.int64, len(keys)), found
+        parts = []
+        for number, rows in found.items():
+            schema = schemas[number]
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(cells), schema) for cells in rows.values()]
+            whole = pa.Table.from_batches(batches, schema=schema).combine_chunks().to_batches()[0]
+            parts.append(conform(whole, wanted))
+        joined = pa.Table.from_batches(parts, schema=wanted).combine_chunks().to_batches()
+        return joined[0] if joined else pa.RecordBatch.from_pylist([], schema=wanted)
 
     def _select(self, columns: str, keys: Sequence[KeyValue], condition: str = "") -> Iterator[tuple]:  # type: ignore[type-arg]
         wanted = list(dict.fromkeys(keys))
