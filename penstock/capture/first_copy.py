@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.capture.declaration import CaptureDeclaration
+from penstock.capture.declaration import CaptureDeclaration, CapturedTable
 from penstock.capture.folder import CaptureFolder, TableStatus
 from penstock.errors import PenstockError, UnavailableError
 from penstock.units import format_duration
@@ -140,10 +140,16 @@ class FirstCopies:
                 )
 
     def _never_captured(self, declared: CaptureDeclaration) -> PenstockError:
-        tables = " ".join(f"--table {table.table}" for table in declared.tables)
+        tables = " ".join(map(_options_of, declared.tables))
         command = f"penstock capture run {declared.shown_url} --name {declared.name} {tables}"
         return PenstockError(
             f"capture '{declared.name}': {', '.join(declared.topics.values())} has never been captured into this log, "
             "and this run does not capture",
             hint=f"run without --no-capture, or: {command}",
         )
+
+
+def _options_of(table: CapturedTable) -> str:
+    """How `penstock capture run` is told of a table."""
+    kind = "--outbox" if table.inserts_only else "--table"
+    return f"{kind} {table.table}" + (f" --topic {table.table}={table.topic}" if table.topic != table.table else "")

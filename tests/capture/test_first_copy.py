@@ -124,7 +124,8 @@ def test_what_nobody_has_captured_and_nobody_will_is_an_error_with_the_command(f
     with pytest.raises(PenstockError, match="customers, orders has never been captured into this log") as raised:
         wait(folder)
     assert raised.value.hint is not None
-    assert "penstock capture run postgresql://ada:***@localhost/shop --name shop" in raised.value.hint
+    command = "penstock capture run postgresql://ada:***@localhost/shop --name shop --table public.customers --topic "
+    assert f"{command}public.customers=customers" in raised.value.hint
 
 
 def test_a_run_that_is_to_end_does_not_wait_for_a_capture_that_nobody_runs(folder: CaptureFolder) -> None:
