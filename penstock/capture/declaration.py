@@ -102,6 +102,17 @@ class CaptureDeclaration:
                 )
         return tables or tuple(known)
 
+    def check_continues(self, stored: CaptureDeclaration) -> None:
+        """Raise DeclarationError if the stored declaration is of another database: its position means nothing here.
+
+        Servers move and passwords change, so only the name of the database counts.
+        """
+        if urlsplit(self.url).path != urlsplit(stored.url).path:
+            raise DeclarationError(
+                f"capture '{self.name}': it captures {stored.shown_url}; found {self.shown_url}",
+                hint=f"choose another --name, or remove the first: penstock capture remove {self.name}",
+            )
+
     def accepting(self, dropped: frozenset[str]) -> CaptureDeclaration:
         return replace(self, dropped=self.dropped | dropped)
 

@@ -57,6 +57,7 @@ def run_capture(
     folder = CaptureFolder.of(log, declaration.name)
     stored = load_declaration(folder.path)
     if stored is not None:
+        declaration.check_continues(stored)
         declaration = declaration.accepting(stored.dropped)
     store_declaration(folder.path, declaration)
     run = _Run(declaration, log, folder, once, stop or threading.Event(), report, options or PumpOptions(), open_source)

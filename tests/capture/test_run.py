@@ -15,7 +15,7 @@ from penstock.capture.folder import CaptureFolder, CaptureStatus, Request
 from penstock.capture.pump import PumpOptions
 from penstock.capture.run import run_capture
 from penstock.contracts import Database, SourceOptions, SourceTable
-from penstock.errors import ChangesLostError, FencedError, UnavailableError
+from penstock.errors import ChangesLostError, DeclarationError, FencedError, UnavailableError
 from penstock.testing import MemoryLog
 from penstock.testing.memory_database import Delete, MemoryDatabase, Upsert
 from tests.capture.copy.copied import latest_rows
@@ -191,6 +191,13 @@ def test_a_table_that_is_added_is_copied_and_the_others_are_not(world: World) ->
     world.tables = ("orders", "people")
     assert world.run().rows == 2  # the change, and the copied row
     assert latest_rows(world.log.topic("people")) == [{"id": 5}]
+
+
+def test_a_name_that_captures_another_database_is_refused(world: World) -> None:
+    world.run()
+    other = replace(world.declaration, url="postgresql://app:hidden-word@db/stock")
+    with pytest.raises(DeclarationError, match=r"captures postgresql://app:\*\*\*@db/shop; found .*@db/stock"):
+        run_capture(other, world.log, once=True, open_source=world.open)
 
 
 def test_a_capture_whose_process_was_killed_is_shown_as_stopped(world: World) -> None:
