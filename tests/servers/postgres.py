@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -49,6 +50,7 @@ def binaries() -> Path:
 def cluster_template() -> Path:
     """A cluster made by initdb, to be copied. Its superuser is `postgres`, without a password."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _give_to_server_user(folder)
     _run([str(binaries() / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"])
     return folder
