@@ -20,7 +20,7 @@ SCHEMA = (
     "CREATE TABLE shop.accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))",
     "CREATE TABLE shop.tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84))",
     "CREATE TABLE shop.branches (bid int PRIMARY KEY, bbalance int, filler char(88))",
-    "CREATE TABLE shop.history (id bigint AUTO_INCREMENT PRIMARY KEY, tid int, bid int, aid int, delta int, mtime timestamp)",
+    "CREATE TABLE shop.history (id serial PRIMARY KEY, tid int, bid int, aid int, delta int, mtime timestamp)",
     "INSERT INTO shop.tellers SELECT seq, seq DIV 10, 0, '' FROM shop_numbers.seq_1_to_200",
     "INSERT INTO shop.branches SELECT seq, 0, '' FROM shop_numbers.seq_0_to_20",
 )
