@@ -7,7 +7,6 @@ stays changed: neither its Spark session, nor what it does on signals.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -18,12 +17,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.calls import DEBUG
 from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow.load import is_loading
 from penstock.flow.location import caller_location
 from penstock.flow.warnings import plan_warnings
 from penstock.summary import EpochSummary, RunSummary
+from penstock.uncaught import print_line, show_plainly, show_plainly_if_uncaught
 from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
     else:
         let_workers_import_from(Path(sys.path[0]))
         if sys.stderr.isatty():  # elsewhere, a program's own output stays as it is
-            _print_line(f"app '{app.name}': starting Spark")
+            print_line(f"app '{app.name}': starting Spark")
     listener = Listener(
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )
@@ -171,7 +170,7 @@ def _stop_on_signals(stop: threading.Event, app: str) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        _print_line(f"app '{app}': stopping after the running epoch")
+        print_line(f"app '{app}': stopping after the running epoch")
 
     replaced = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in replaced.items() if _is_default(handler)}
@@ -200,22 +199,13 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (PenstockError, KeyboardInterrupt):
-        if sys.excepthook is sys.__excepthook__ and not os.environ.get(DEBUG):
-            sys.excepthook = _show_plainly
+        show_plainly_if_uncaught(_show_end_of_run)
         raise
 
 
-def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show_end_of_run(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt):
-        _print_line("stopped: the epoch that was running is run again at the next start")
-    elif isinstance(error, PenstockError):
-        _print_line(f"error: {error.message}")
-        if error.hint:
-            _print_line(f"hint: {error.hint}")
+        print_line("stopped: the epoch that was running is run again at the next start")
     else:
-        sys.__excepthook__(kind, error, trace)
-
-
-def _print_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+        # Of an error of the run, the line of `app.run()` says nothing.
+        show_plainly(kind, error, None if isinstance(error, PenstockError) else trace)

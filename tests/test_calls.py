@@ -167,28 +167,46 @@ def test_a_traceback_has_one_frame_of_penstock_and_ends_with_the_hint(monkeypatc
     assert [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)][1:] == ["call", "fail", "_deeper"]
 
 
-def test_a_script_ends_with_its_own_line_the_sentence_and_the_hint(
+def test_a_script_ends_with_the_sentence_and_the_hint_and_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(DEBUG, raising=False)
     program = 'import penstock as ps\napp = ps.App("home")\nrooms = app.topic("r", schema="room string")\n'
+    no_app = "error: app 'home': there is no app of this name in this log, or it has not run yet; found no folder"
+    start = "hint: start it with app.run(), or with: penstock run FILE"
     endings = {
         'rooms.where("rom = 1")': [
-            "home.py:4: where: there is no column 'rom'; there are room",
-            "did you mean 'room'?",
+            "error: home.py:4: where: there is no column 'rom'; there are room",
+            "hint: did you mean 'room'?",
         ],
-        'app.query("select 1")': [
-            "app 'home': there is no app of this name in this log, or it has not run yet",
-            "penstock run FILE",
-        ],
+        "rooms.where()": ["error: home.py:4: where: 'condition' is missing", "hint: for example: .where("],
+        "rooms.rom": ["error: home.py:4: Stream has no 'rom'", "hint: "],
+        "rooms[1]": ["error: home.py:4: rows: columns are not taken with brackets; found [1]", "hint: "],
+        "ps.apps": ["error: home.py:4: penstock has no 'apps'", "hint: did you mean 'App'?"],
+        'app.query("select 1")': [no_app, start, '  at home.py:4: app.query("select 1")'],
+        'list(app.changes("r"))': [no_app, start, '  at home.py:4: list(app.changes("r"))'],
+        'ps.Log("log").topic("r")': ["error: topic 'r'", "hint: ", '  at home.py:4: ps.Log("log").topic("r")'],
     }
-    for line, (message, hint) in endings.items():
+    for line, expected in endings.items():
         (tmp_path / "home.py").write_text(program + line)
-        ended = subprocess.run(
-            [sys.executable, "home.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-        )
-        lines = ended.stderr.splitlines()
-        assert len([each for each in lines if each.startswith("  File")]) == 2, ended.stderr
-        assert message in lines[-2]
-        assert lines[-1].startswith("  hint: ")
-        assert hint in lines[-1]
+        shown = _errors_of(tmp_path, "home.py").splitlines()
+        assert len(shown) == len(expected), shown
+        assert all(found.startswith(wanted) for found, wanted in zip(shown, expected, strict=True)), shown
+
+
+def test_a_script_that_asks_for_it_and_an_error_of_another_kind_end_with_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home.py").write_text('import penstock as ps\nps.App("a b")')
+    monkeypatch.setenv(DEBUG, "1")
+    assert _errors_of(tmp_path, "home.py").startswith("Traceback (most recent call last):")
+    monkeypatch.delenv(DEBUG)
+    (tmp_path / "home.py").write_text(
+        'import penstock as ps\ntry:\n    ps.App("a b")\nexcept ps.PenstockError:\n    pass\n1 / 0'
+    )
+    assert _errors_of(tmp_path, "home.py").startswith("Traceback (most recent call last):")
+
+
+def _errors_of(folder: Path, program: str) -> str:
+    command = [sys.executable, program]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60).stderr

@@ -115,7 +115,8 @@ def evolve(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.
     if reasons:
         raise DeclarationError(
             f"schema: the new declaration does not fit the rows already stored; {'; '.join(reasons)}",
-            hint="add nullable columns or widen types; for any other change, copy the rows to a new topic",
+            hint=_whole_schema_hint(old, new, keys)
+            or "add nullable columns or widen types; for any other change, copy the rows to a new topic",
         )
     return pa.schema(fields)
 
@@ -226,6 +227,19 @@ def _evolve_type(old: pa.DataType, new: pa.DataType, path: str, reasons: list[st
     if old != new and not _widens(old, new):
         reasons.append(f"column {path!r} changes from {type_ddl(old)} to {type_ddl(new)}, which is not wider")
     return new
+
+
+def _whole_schema_hint(old: pa.Schema, new: pa.Schema, keys: Collection[str]) -> str | None:
+    """The whole schema, if only the changed columns were given and the stored ones can take the change."""
+    added = [field for field in new if field.name not in old.names]
+    whole = pa.schema([*(new.field(name) if name in new.names else old.field(name) for name in old.names), *added])
+    if set(old.names) <= set(new.names):
+        return None
+    try:
+        evolve(old, whole, keys=keys)
+    except DeclarationError:
+        return None
+    return f"give the whole schema: '{to_ddl(whole)}'"
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
