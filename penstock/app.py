@@ -349,7 +349,7 @@ class App(SuggestsNames):
         known = self._sources.setdefault(node.name, node)
         if known != node:
             raise DeclarationError(
-                f"it was declared in another way at {known.location}", hint="declare it once and use the result twice"
+                f"it was declared differently at {known.location}", hint="declare it once and use the result twice"
             )
         return known
 

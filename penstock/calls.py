@@ -16,9 +16,9 @@ from functools import wraps
 from types import FunctionType, GeneratorType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from penstock.errors import DeclarationError, PenstockError
+from penstock.errors import DEBUG, DeclarationError, PenstockError
 from penstock.suggest import closest
-from penstock.uncaught import DEBUG, show_plainly_if_uncaught
+from penstock.uncaught import show_plainly_if_uncaught
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -65,7 +65,7 @@ def run_app(
 
 def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Totals) -> None:
     from penstock.engine.loop import Listener, Program, run
-    from penstock.engine.spark import check_session, let_workers_import_from
+    from penstock.engine.spark import check_session, let_workers_import_from, without_repeated_errors
 
     for warning in plan_warnings(app.plan):
         _LOGGER.warning("%s", warning)
@@ -73,13 +73,15 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
         check_session(options.spark)
     else:
         let_workers_import_from(Path(sys.path[0]))
-        if sys.stderr.isatty():  # elsewhere, a program's own output stays as it is
+        # Elsewhere, a program's own output stays as it is.
+        if sys.stderr.isatty() or "ipykernel" in sys.modules:
             print_line(f"app '{app.name}': starting Spark")
     listener = Listener(
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )
     program = Program(app.plan, app.log, app.settings)
-    run(program, options, stop=stop, listener=listener)
+    with without_repeated_errors() if options.spark is not None else nullcontext():
+        run(program, options, stop=stop, listener=listener)
 
 
 def _check_arguments(app: str, stop: object, on_epoch: object) -> None:

@@ -14,10 +14,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
 
-from penstock.errors import PenstockError
-
-DEBUG = "PENSTOCK_DEBUG"
-"""The environment variable with which tracebacks are whole."""
+from penstock.errors import DEBUG, PenstockError
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], None]
 """What `sys.excepthook` may be."""

@@ -13,8 +13,8 @@ import pytest
 
 import penstock as ps
 from penstock import App, Log, Stream, Table, tumbling
-from penstock.calls import DEBUG, answer_call, answer_methods, whole_tracebacks
-from penstock.errors import DeclarationError, PenstockError
+from penstock.calls import answer_call, answer_methods, whole_tracebacks
+from penstock.errors import DEBUG, DeclarationError, PenstockError
 from penstock.flow.groups import Groups, RankedGroups, WindowedRows
 
 
@@ -62,7 +62,7 @@ def refusal(call: Any) -> DeclarationError:
         (lambda rows: rows.map(shema="a int"), "no parameter 'shema'", "did you mean 'schema'?"),
         (lambda rows: rows.latest("room").changes(1), "changes: it takes no argument; found 1", ""),
         (lambda rows: tumbling(), "tumbling: 'size' is missing", "for example: tumbling("),
-        (lambda rows: tumbling("1 hour", emit="changes"), "no parameter 'emit'", "beside the window"),
+        (lambda rows: tumbling("1 hour", emit="changes"), "no parameter 'emit'", "a parameter of .window"),
         (lambda rows: ps.hopping("1 hour"), "hopping: 'every' is missing", "for example: hopping("),
         (lambda rows: ps.session(), "session: 'gap' is missing", "for example: session("),
         (lambda rows: ps.event_time(), "event_time: 'column' is missing", 'ps.event_time("placed_at"'),
@@ -205,6 +205,16 @@ def test_a_script_that_asks_for_it_and_an_error_of_another_kind_end_with_a_trace
         'import penstock as ps\ntry:\n    ps.App("a b")\nexcept ps.PenstockError:\n    pass\n1 / 0'
     )
     assert _errors_of(tmp_path, "home.py").startswith("Traceback (most recent call last):")
+
+
+def test_a_notebook_shows_the_sentence_and_the_hint_unless_all_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEBUG, raising=False)
+    error = PenstockError("the disk is full", hint="make space")
+    assert error._render_traceback_() == ["error: the disk is full", "hint: make space"]
+    assert PenstockError("the disk is full")._render_traceback_() == ["error: the disk is full"]
+    monkeypatch.setenv(DEBUG, "1")
+    with pytest.raises(NotImplementedError):  # IPython then shows its own traceback
+        error._render_traceback_()
 
 
 def _errors_of(folder: Path, program: str) -> str:

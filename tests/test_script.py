@@ -87,7 +87,7 @@ def test_an_error_of_on_epoch_ends_the_run_after_the_commit(spark: SparkSession,
 
 
 def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"run: spark is a SparkSession .*; found builtins.str"):
+    with pytest.raises(DeclarationError, match=r"run: spark is a SparkSession .*; found 'local\[2\]'"):
         shop(tmp_path).run(spark="local[2]")  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ def _stands_still(view: ViewStatus, status: AppStatus) -> bool:
 
 
 def _line(view: ViewStatus, status: AppStatus, now: int) -> tuple[object, ...]:
-    note = " (being rebuilt)" if view.rebuilding else " (stands still)" if _stands_still(view, status) else ""
+    note = " (being rebuilt)" if view.rebuilding else " (not advancing)" if _stands_still(view, status) else ""
     account = view.account
     return (
         view.name + note,

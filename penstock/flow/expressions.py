@@ -142,7 +142,7 @@ def _column_hint(name: str, columns: Collection[str]) -> str | None:
 def _read(text: str) -> Reading:
     from penstock.flow.reading import read
 
-    return read(check_text(text, "an expression is a text of Spark SQL").strip())
+    return read(check_text(text, "an expression is Spark SQL as text").strip())
 
 
 def _read_and_check(text: str, columns: Columns) -> Reading:

@@ -29,7 +29,7 @@ _NO_CALLS = """
     having ilike in interval is leading like not numeric on or order over placing regexp rlike select then trailing
     values varchar when where with
 """
-_QUOTE_HINT = "put a name that is also a word of SQL in backquotes: `order`"
+_QUOTE_HINT = "put names that are SQL keywords in backquotes: `order`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _refuse_what_rows_do_not_have(text: str, tree: exp.Expr, tokens: Sequence[To
         )
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         _refuse_wrong_calls(text, tokens)
-        raise DeclarationError(f"'*' stands for nothing here; found {text!r}", hint="name the columns")
+        raise DeclarationError(f"'*' is not allowed here; found {text!r}", hint="name the columns")
 
 
 def _calls(text: str, tokens: Sequence[Token]) -> Iterator[Invocation]:

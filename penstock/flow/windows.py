@@ -21,7 +21,7 @@ _WINDOW_HINTS = {
     **KEYWORDS["window"],
     **dict.fromkeys(("tz", "timezone", "time_zone", "zoneinfo"), 'write zone="Europe/Berlin"'),
     **dict.fromkeys(
-        ("emit", "late", "keep"), 'it goes beside the window: .window(tumbling("1 minute"), emit="changes")'
+        ("emit", "late", "keep"), 'it is a parameter of .window: .window(tumbling("1 minute"), emit="changes")'
     ),
 }
 

@@ -164,7 +164,7 @@ def _normal_fields(fields: Iterable[Field], parent: str) -> list[Field]:
         if field.name.lower() in seen:
             raise DeclarationError(
                 f"schema: column {path!r} is declared twice; found {seen[field.name.lower()]!r} and {field.name!r}",
-                hint="names must differ in more than upper and lower case, because Spark does not tell them apart",
+                hint="names must differ in more than upper and lower case, because Spark does not distinguish them",
             )
         seen[field.name.lower()] = field.name
         comment = comment_of(field)

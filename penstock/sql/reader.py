@@ -119,7 +119,7 @@ class TokenReader:
         while words and (token := self.token()) is not None and _NUMBER.fullmatch(token.raw):
             words += self._quantity()
         if not words or self.peek() == "to":
-            raise self.unexpected("a length of time behind INTERVAL", _DURATION_HINT)
+            raise self.unexpected("a length of time after INTERVAL", _DURATION_HINT)
         return " ".join(words)
 
     def _quantity(self) -> list[str]:

@@ -86,7 +86,7 @@ def test_a_view_that_stands_still_during_a_backfill_says_so(run: Callable[..., R
     written.backfill = BackfillRecord(track, {})
     written.commit()
     lines = run("views").stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines[1:3]] == ["seen (stands still)", "totals (being rebuilt)"]
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["seen (not advancing)", "totals (being rebuilt)"]
     assert lines[4].startswith("backfill of totals: ")
     document = json.loads(run("views", "--json").stdout)
     assert [view["stands_still"] for view in document["views"]] == [True, False]

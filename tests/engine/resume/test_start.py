@@ -66,7 +66,7 @@ def no_views(app: ps.App) -> None:
         (other_type, "its column 'amount' in the log is amount bigint; this app declares amount string"),
         (other_column, "its columns in the log are id, kind, amount, note, at; this app declares place"),
         (other_key, "topic 'events': its key in the log is id; this app declares kind"),
-        (wrong_sum, "[DATATYPE_MISMATCH"),
+        (wrong_sum, "the types do not fit in 'sum(array(amount))': "),
         (no_views, "app 'shop': it declares no views"),
     ],
 )
