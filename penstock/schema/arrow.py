@@ -16,7 +16,16 @@ from penstock.schema.ddl import COMMENT, Field, comment_of, parse_ddl, to_ddl, t
 from penstock.schema.declared import AnySchema, as_ddl
 from penstock.suggest import closest
 
-__all__ = ["RESERVED_PREFIX", "WIDER_TYPES", "check_columns", "conform", "evolve", "parse_schema", "to_ddl"]
+__all__ = [
+    "RESERVED_PREFIX",
+    "WIDER_TYPES",
+    "check_columns",
+    "conform",
+    "evolve",
+    "parse_schema",
+    "to_ddl",
+    "whole_schema",
+]
 
 RESERVED_PREFIX = "_penstock"
 """Reserved for columns that Penstock adds, such as offsets: no column of a user starts with it."""
@@ -115,10 +124,23 @@ def evolve(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.
     if reasons:
         raise DeclarationError(
             f"schema: the new declaration does not fit the rows already stored; {'; '.join(reasons)}",
-            hint=_whole_schema_hint(old, new, keys)
-            or "add nullable columns or widen types; for any other change, copy the rows to a new topic",
+            hint="add nullable columns or widen types; for any other change, copy the rows to a new topic"
+            if (whole := whole_schema(old, new, keys=keys)) is None
+            else f"give the whole schema: '{to_ddl(whole)}'",
         )
     return pa.schema(fields)
+
+
+def whole_schema(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.Schema | None:
+    """What was meant if `new` has only the columns that change: the whole schema; None if that does not fit either."""
+    if set(old.names) <= set(new.names):
+        return None
+    added = [field for field in new if field.name not in old.names]
+    whole = pa.schema([*(new.field(name) if name in new.names else old.field(name) for name in old.names), *added])
+    try:
+        return evolve(old, whole, keys=keys)
+    except DeclarationError:
+        return None
 
 
 def check_columns(columns: Sequence[str] | str | None, known: Sequence[str], *, where: str) -> list[str]:
@@ -227,19 +249,6 @@ def _evolve_type(old: pa.DataType, new: pa.DataType, path: str, reasons: list[st
     if old != new and not _widens(old, new):
         reasons.append(f"column {path!r} changes from {type_ddl(old)} to {type_ddl(new)}, which is not wider")
     return new
-
-
-def _whole_schema_hint(old: pa.Schema, new: pa.Schema, keys: Collection[str]) -> str | None:
-    """The whole schema, if only the changed columns were given and the stored ones can take the change."""
-    added = [field for field in new if field.name not in old.names]
-    whole = pa.schema([*(new.field(name) if name in new.names else old.field(name) for name in old.names), *added])
-    if set(old.names) <= set(new.names):
-        return None
-    try:
-        evolve(old, whole, keys=keys)
-    except DeclarationError:
-        return None
-    return f"give the whole schema: '{to_ddl(whole)}'"
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
