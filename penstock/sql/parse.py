@@ -313,7 +313,7 @@ def _parse_choice(reader: TokenReader, select: Select) -> Select:
     choices = {"emit": ("final", "changes"), "late": ("correct", "drop")}[word]
     reader.take()
     if reader.peek() not in choices:
-        raise reader.unexpected(f"{choices[0].upper()} or {choices[1].upper()} behind {word.upper()}")
+        raise reader.unexpected(f"{choices[0].upper()} or {choices[1].upper()} after {word.upper()}")
     return _with_time_clause(select, word, Setting(reader.take().keywords[0], start))
 
 

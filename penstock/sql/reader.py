@@ -139,7 +139,8 @@ class TokenReader:
 
     def expect_end(self, hint: str | None = None) -> None:
         if not self.at_end:
-            raise self.unexpected("the end", hint)
+            another = "end each statement with ';'" if self.peek() in ("create", "select") else None
+            raise self.unexpected("the end", hint or another)
 
     def refusal(self, message: str, hint: str | None = None) -> DeclarationError:
         return self.rest.refusal(self.what, message, hint)

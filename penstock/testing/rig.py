@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from penstock.calls import answer_methods
 from penstock.contracts import Rows
 from penstock.derive.views import query
 from penstock.errors import DeclarationError
@@ -51,6 +52,7 @@ class Crash(Exception):  # noqa: N818 - it is not an error: the test asked for i
     """The instance died where the test asked for it. `rig.restart()` starts the next one."""
 
 
+@answer_methods()
 class Rig(SuggestsNames):
     """An app under test. Methods that change something may be called at any time, in any order.
 

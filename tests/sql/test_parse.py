@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from penstock.app import load_app
+from penstock.errors import DeclarationError
 
 REFUSED = [
     ("SELECT amount", "FROM is missing", None),
@@ -20,7 +24,7 @@ REFUSED = [
     ("SELECT * FROM orders LATERAL VIEW explode(array(1)) t AS x", "LATERAL VIEW is not supported", ".map("),
     ("SELECT * FROM orders o (a, b)", "columns cannot be renamed after a table's name", "SELECT a AS b"),
     ("SELECT * FROM explode(orders)", "EXPLODE is not supported", ".map("),
-    ("SELECT * FROM orders EMIT SOMETIMES", "expected FINAL or CHANGES behind EMIT; found 'SOMETIMES'", None),
+    ("SELECT * FROM orders EMIT SOMETIMES", "expected FINAL or CHANGES after EMIT; found 'SOMETIMES'", None),
     ("SELECT * FROM orders WHERE amount > 1 WHERE amount > 2", "WHERE is said twice", None),
     ("SELECT country FROM orders GROUP BY country WHERE amount > 1", "WHERE must come before GROUP", None),
     ("WITH RECURSIVE a AS (SELECT * FROM orders) SELECT * FROM a", "WITH RECURSIVE", None),
@@ -36,3 +40,11 @@ def test_what_cannot_be_parsed_is_refused(
     query: str, message: str, hint: str | None, check_refused: Callable[..., None]
 ) -> None:
     check_refused(query, message, hint)
+
+
+def test_a_statement_that_was_not_ended_is_answered(tmp_path: Path) -> None:
+    program = tmp_path / "shop.sql"
+    program.write_text("CREATE TABLE a (id BIGINT) WITH (key = 'id')\nCREATE VIEW v AS SELECT * FROM a")
+    with pytest.raises(DeclarationError, match="expected the end; found 'CREATE'") as refused:
+        load_app(program)
+    assert refused.value.hint == "end each statement with ';'"
