@@ -48,10 +48,10 @@ def test_an_offset_for_one_partition_need_not_exist_in_the_others(tmp_path: Path
         topic = log.create_topic("t", "a int", partitions=2)
         topic.append([{"a": number} for number in range(5)], partition=1)
         assert positions_in(topic, "3", [1]) == {1: 3}
-        with pytest.raises(RangeError, match="partition 0: offset 3 is not there") as refused:
+        with pytest.raises(RangeError, match="partition 0: offset 3 does not exist") as refused:
             positions_in(topic, "3")
         assert refused.value.hint == "offsets count per partition; choose one with --partition"
-        with pytest.raises(RangeError, match="partition 0: offset 3 is not there") as refused:
+        with pytest.raises(RangeError, match="partition 0: offset 3 does not exist") as refused:
             positions_in(topic, "3", [0])
         assert "--partition" not in (refused.value.hint or "")
 
