@@ -61,11 +61,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name.startswith("_"):
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     if name not in _HOMES:
-        from penstock.suggest import closest
+        from penstock.flow.habits import unknown_public_name
 
-        hint = closest(name, __all__)
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+        raise unknown_public_name("penstock", name, __all__)
     return getattr(import_module(_HOMES[name]), name)
 
 

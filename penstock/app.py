@@ -482,7 +482,7 @@ class App(SuggestsNames):
             hint = "declare it once and use the result twice"
             if isinstance(node, MessageTable):
                 hint = "an app can read one table of each topic; read the others in apps of their own"
-            raise DeclarationError(f"it was declared in another way at {known.location}", hint=hint)
+            raise DeclarationError(f"it was declared differently at {known.location}", hint=hint)
         return known
 
     def _naming(self, name: str, rows: AnyRows) -> AnyRows:

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from types import FunctionType, GeneratorType
+from typing import Any, ParamSpec, TypeVar, cast
 
-from penstock.errors import DeclarationError, PenstockError
+from penstock.errors import DEBUG, DeclarationError, PenstockError
 from penstock.suggest import closest
+from penstock.uncaught import show_plainly_if_uncaught
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -27,9 +28,6 @@ Hints = Mapping[str, str]
 
 Locate = Callable[[str], str]
 """Puts the place of the user's call before what is called: `top` becomes `shop.py:7: top`."""
-
-DEBUG = "PENSTOCK_DEBUG"
-"""The environment variable with which tracebacks are whole."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -79,14 +77,17 @@ def _answering(
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            return cast(Result, _iterate(result)) if isinstance(result, GeneratorType) else result
         except TypeError as error:
             # The traceback of a call that never began ends here: it was the arguments.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             found = _mistake(function, args, kwargs, hints, _example(name, doc))
+            show_plainly_if_uncaught()
             raise error if found is None else _located(found, function, name, args, locate) from None
         except PenstockError as error:
+            show_plainly_if_uncaught()
             if os.environ.get(DEBUG) or _is_ours(sys._getframe(1).f_globals.get("__name__")):
                 raise
             error.__suppress_context__ = True
@@ -105,6 +106,14 @@ def whole_tracebacks() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(DEBUG) if before is None else os.environ.update({DEBUG: before})
+
+
+def _iterate(values: Iterable[object]) -> Iterator[object]:
+    try:
+        yield from values
+    except PenstockError:
+        show_plainly_if_uncaught()
+        raise
 
 
 def _is_ours(module: object) -> bool:

@@ -6,7 +6,11 @@ that the CLI can show it on a line of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+
+DEBUG = "PENSTOCK_DEBUG"
+"""The environment variable with which tracebacks are whole."""
 
 
 class PenstockError(Exception):
@@ -22,6 +26,12 @@ class PenstockError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show instead of a traceback: IPython asks for it, and shows its own if this fails."""
+        if os.environ.get(DEBUG):
+            raise NotImplementedError
+        return [f"error: {self.message}", *([f"hint: {self.hint}"] if self.hint else [])]
 
 
 class DeclarationError(PenstockError):

@@ -7,23 +7,22 @@ stays changed: neither its Spark session, nor what it does on signals.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.calls import DEBUG
 from penstock.errors import DeclarationError, PenstockError, UnavailableError
 from penstock.flow.load import is_loading
 from penstock.flow.location import caller_location
 from penstock.flow.warnings import plan_warnings
 from penstock.summary import EpochSummary, RunSummary
+from penstock.uncaught import print_line, show_plainly, show_plainly_if_uncaught
 from penstock.units import utc_datetime
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
     from penstock.capture.first_copy import FirstCopies
     from penstock.capture.supervise import Supervisor
     from penstock.engine.loop import Listener, Program, run
-    from penstock.engine.spark import check_session, let_workers_import_from
+    from penstock.engine.spark import check_session, let_workers_import_from, without_repeated_errors
 
     for warning in plan_warnings(app.plan):
         _LOGGER.warning("%s", warning)
@@ -87,8 +86,9 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
         check_session(options.spark)
     else:
         let_workers_import_from(Path(sys.path[0]))
-        if sys.stderr.isatty():  # elsewhere, a program's own output stays as it is
-            _print_line(f"app '{app.name}': starting Spark")
+        # Elsewhere, a program's own output stays as it is.
+        if sys.stderr.isatty() or "ipykernel" in sys.modules:
+            print_line(f"app '{app.name}': starting Spark")
     listener = Listener(
         progress=totals.add, waiting=totals.log_waiting, cut_short=totals.log_cut_short, restarting=_LOGGER.warning
     )
@@ -97,8 +97,8 @@ def _run(app: Runnable, options: RunOptions, stop: threading.Event, totals: _Tot
     copies = FirstCopies(
         app.log, app.captures, captures if capture else None, once=options.once, report=totals.log_copying
     )
-    with captures:
-        await_inputs = copies.wait if app.captures else None
+    await_inputs = copies.wait if app.captures else None
+    with captures, without_repeated_errors() if options.spark is not None else nullcontext():
         run(program, options, stop=stop, listener=listener, await_inputs=await_inputs)
     for failure in captures.failures.values():
         raise failure
@@ -205,7 +205,7 @@ def _stop_on_signals(stop: threading.Event, app: str) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        _print_line(f"app '{app}': stopping after the running epoch")
+        print_line(f"app '{app}': stopping after the running epoch")
 
     replaced = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in replaced.items() if _is_default(handler)}
@@ -234,22 +234,13 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (PenstockError, KeyboardInterrupt):
-        if sys.excepthook is sys.__excepthook__ and not os.environ.get(DEBUG):
-            sys.excepthook = _show_plainly
+        show_plainly_if_uncaught(_show_end_of_run)
         raise
 
 
-def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show_end_of_run(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt):
-        _print_line("stopped: the epoch that was running is run again at the next start")
-    elif isinstance(error, PenstockError):
-        _print_line(f"error: {error.message}")
-        if error.hint:
-            _print_line(f"hint: {error.hint}")
+        print_line("stopped: the epoch that was running is run again at the next start")
     else:
-        sys.__excepthook__(kind, error, trace)
-
-
-def _print_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+        # Of an error of the run, the line of `app.run()` says nothing.
+        show_plainly(kind, error, None if isinstance(error, PenstockError) else trace)

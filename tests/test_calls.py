@@ -13,8 +13,8 @@ import pytest
 
 import penstock as ps
 from penstock import App, Log, Stream, Table, tumbling
-from penstock.calls import DEBUG, answer_call, answer_methods, whole_tracebacks
-from penstock.errors import DeclarationError, PenstockError
+from penstock.calls import answer_call, answer_methods, whole_tracebacks
+from penstock.errors import DEBUG, DeclarationError, PenstockError
 from penstock.flow.groups import Groups, RankedGroups, WindowedRows
 
 
@@ -62,7 +62,7 @@ def refusal(call: Any) -> DeclarationError:
         (lambda rows: rows.map(shema="a int"), "no parameter 'shema'", "did you mean 'schema'?"),
         (lambda rows: rows.latest("room").changes(1), "changes: it takes no argument; found 1", ""),
         (lambda rows: tumbling(), "tumbling: 'size' is missing", "for example: tumbling("),
-        (lambda rows: tumbling("1 hour", emit="changes"), "no parameter 'emit'", "beside the window"),
+        (lambda rows: tumbling("1 hour", emit="changes"), "no parameter 'emit'", "a parameter of .window"),
         (lambda rows: ps.hopping("1 hour"), "hopping: 'every' is missing", "for example: hopping("),
         (lambda rows: ps.session(), "session: 'gap' is missing", "for example: session("),
         (lambda rows: ps.event_time(), "event_time: 'column' is missing", 'ps.event_time("placed_at"'),
@@ -167,28 +167,56 @@ def test_a_traceback_has_one_frame_of_penstock_and_ends_with_the_hint(monkeypatc
     assert [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)][1:] == ["call", "fail", "_deeper"]
 
 
-def test_a_script_ends_with_its_own_line_the_sentence_and_the_hint(
+def test_a_script_ends_with_the_sentence_and_the_hint_and_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(DEBUG, raising=False)
     program = 'import penstock as ps\napp = ps.App("home")\nrooms = app.topic("r", schema="room string")\n'
+    no_app = "error: app 'home': there is no app of this name in this log, or it has not run yet; found no folder"
+    start = "hint: start it with app.run(), or with: penstock run FILE"
     endings = {
         'rooms.where("rom = 1")': [
-            "home.py:4: where: there is no column 'rom'; there are room",
-            "did you mean 'room'?",
+            "error: home.py:4: where: there is no column 'rom'; there are room",
+            "hint: did you mean 'room'?",
         ],
-        'app.query("select 1")': [
-            "app 'home': there is no app of this name in this log, or it has not run yet",
-            "penstock run FILE",
-        ],
+        "rooms.where()": ["error: home.py:4: where: 'condition' is missing", "hint: for example: .where("],
+        "rooms.rom": ["error: home.py:4: Stream has no 'rom'", "hint: "],
+        "rooms[1]": ["error: home.py:4: rows: columns are not taken with brackets; found [1]", "hint: "],
+        "ps.apps": ["error: home.py:4: penstock has no 'apps'", "hint: did you mean 'App'?"],
+        'app.query("select 1")': [no_app, start, '  at home.py:4: app.query("select 1")'],
+        'list(app.changes("r"))': [no_app, start, '  at home.py:4: list(app.changes("r"))'],
+        'ps.Log("log").topic("r")': ["error: topic 'r'", "hint: ", '  at home.py:4: ps.Log("log").topic("r")'],
     }
-    for line, (message, hint) in endings.items():
+    for line, expected in endings.items():
         (tmp_path / "home.py").write_text(program + line)
-        ended = subprocess.run(
-            [sys.executable, "home.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-        )
-        lines = ended.stderr.splitlines()
-        assert len([each for each in lines if each.startswith("  File")]) == 2, ended.stderr
-        assert message in lines[-2]
-        assert lines[-1].startswith("  hint: ")
-        assert hint in lines[-1]
+        shown = _errors_of(tmp_path, "home.py").splitlines()
+        assert len(shown) == len(expected), shown
+        assert all(found.startswith(wanted) for found, wanted in zip(shown, expected, strict=True)), shown
+
+
+def test_a_script_that_asks_for_it_and_an_error_of_another_kind_end_with_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home.py").write_text('import penstock as ps\nps.App("a b")')
+    monkeypatch.setenv(DEBUG, "1")
+    assert _errors_of(tmp_path, "home.py").startswith("Traceback (most recent call last):")
+    monkeypatch.delenv(DEBUG)
+    (tmp_path / "home.py").write_text(
+        'import penstock as ps\ntry:\n    ps.App("a b")\nexcept ps.PenstockError:\n    pass\n1 / 0'
+    )
+    assert _errors_of(tmp_path, "home.py").startswith("Traceback (most recent call last):")
+
+
+def test_a_notebook_shows_the_sentence_and_the_hint_unless_all_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEBUG, raising=False)
+    error = PenstockError("the disk is full", hint="make space")
+    assert error._render_traceback_() == ["error: the disk is full", "hint: make space"]
+    assert PenstockError("the disk is full")._render_traceback_() == ["error: the disk is full"]
+    monkeypatch.setenv(DEBUG, "1")
+    with pytest.raises(NotImplementedError):  # IPython then shows its own traceback
+        error._render_traceback_()
+
+
+def _errors_of(folder: Path, program: str) -> str:
+    command = [sys.executable, program]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60).stderr

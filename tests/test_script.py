@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.app import load_app
 from penstock.engine.resume.forecast import forecast
 from penstock.errors import DeclarationError
-from penstock.script import _is_default, _show_plainly
+from penstock.script import _is_default, _show_end_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def test_an_error_of_on_epoch_ends_the_run_after_the_commit(spark: SparkSession,
 
 
 def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"run: spark is a SparkSession .*; found builtins.str"):
+    with pytest.raises(DeclarationError, match=r"run: spark is a SparkSession .*; found 'local\[2\]'"):
         shop(tmp_path).run(spark="local[2]")  # type: ignore[arg-type]
 
 
@@ -197,8 +197,8 @@ def test_handlers_of_the_user_are_not_replaced() -> None:
 
 def test_an_error_that_nobody_catches_is_shown_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
     error = ps.PenstockError("the disk is full", hint="make space")
-    _show_plainly(type(error), error, None)
-    _show_plainly(KeyboardInterrupt, KeyboardInterrupt(), None)
+    _show_end_of_run(type(error), error, None)
+    _show_end_of_run(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == (
         "error: the disk is full\nhint: make space\n"
         "stopped: the epoch that was running is run again at the next start\n"

@@ -68,14 +68,16 @@ def _lines(name: str, forecast: Forecast) -> list[str]:
         return [f"app '{name}' has not run on this log: {built} built from the log"]
     groups = [
         ("kept as they are", tuple(resume.kept)),
-        ("changed, built again beside the old ones", resume.rebuilt),
+        ("changed, rebuilt next to the old ones", resume.rebuilt),
         ("new, built from the log", resume.new),
         ("no longer declared, dropped", resume.dropped),
     ]
     lines = [f"{what}: {', '.join(views)}" for what, views in groups if views]
     if resume.backfill and resume.refused is None:
         what = "still to be read, of what was begun" if resume.continues else "to be read again"
-        lines.append(f"{what}: {count_text(forecast.rows, 'row')}; the views that are kept stand still meanwhile")
+        lines.append(
+            f"{what}: {count_text(forecast.rows, 'row')}; the views that are kept do not advance until it is done"
+        )
     return [*lines, *_gap_lines(resume)]
 
 

@@ -25,7 +25,9 @@ def parse_position(text: str, *, now: datetime | None = None) -> int | str | dat
     try:
         return (now or datetime.now(UTC)) - timedelta(seconds=parse_duration(text.removesuffix(" ago")))
     except OverflowError:
-        raise DeclarationError(f"'{text}' is before all times", hint="give 'start' to begin at the first row") from None
+        raise DeclarationError(
+            f"'{text}' is before the earliest time", hint="give 'start' to begin at the first row"
+        ) from None
 
 
 def positions_in(topic: Topic, text: str, partitions: Sequence[int] | None = None) -> dict[int, int]:

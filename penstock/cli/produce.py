@@ -116,7 +116,7 @@ SkipBad = Annotated[
     bool,
     typer.Option(
         "--skip-bad",
-        help="Count bad lines and continue. Without it the first one ends the work.",
+        help="Count bad lines and continue. Without it, the first one ends the command.",
         rich_help_panel=_BAD,
     ),
 ]

@@ -135,7 +135,7 @@ def _notes(found: AppStatus) -> Iterator[str]:
 def backfill_text(backfill: BackfillStatus) -> str:
     """How far a backfill has come, and what it means for the other views."""
     progress = f"{backfill.share:.0%}, {backfill.read:,} of {count_text(backfill.total, 'row')}"
-    return f"backfill of {', '.join(backfill.outputs)}: {progress}; all other views stand still until it is done"
+    return f"backfill of {', '.join(backfill.outputs)}: {progress}; all other views do not advance until it is done"
 
 
 # -- one app ----------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _facts(found: AppStatus, now: int) -> Iterator[tuple[str, str]]:
         yield "epoch", committed
     if found.running is not None and found.planned is not None:
         since = "" if found.planned_at is None else f", planned {_ago(found.planned_at, now)} ago"
-        yield "at work", f"epoch {found.planned:,}{since}"
+        yield "running", f"epoch {found.planned:,}{since}"
 
 
 def _topic_row(topic: TopicStatus, now: int) -> tuple[object, ...]:
@@ -212,7 +212,7 @@ def _held_by(topic: TopicStatus, now: int) -> str | None:
 
 def _output_row(output: OutputStatus) -> tuple[object, ...]:
     account = output.account
-    state = "stands still" if output.state == "waiting" else output.state
+    state = "not advancing" if output.state == "waiting" else output.state
     return f"{output.kind} {output.name}", state, account.counted, account.late, account.dead, account.filtered
 
 

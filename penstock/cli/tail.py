@@ -25,7 +25,7 @@ LAST_ROWS = 10
 @command
 def tail(
     name: TopicName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as rows arrive, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue as rows arrive, until Ctrl-C.")] = False,
     start: Annotated[
         str | None, typer.Option("--from", metavar="POSITION", help=f"Where to begin: {POSITION_HELP}.")
     ] = None,

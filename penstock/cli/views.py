@@ -38,7 +38,7 @@ def views(app: AppName = None, log_path: LogPath = DEFAULT_LOG, as_json: AsJson 
         documents = [_document(view, status) for view in found]
         print_json({"app": chosen, "lag": _lag(status), "backfill": backfill, "views": documents})
     elif not found:
-        print_line(f"app '{chosen}' has no views")
+        print_line(f"app '{chosen}' has no views yet: they appear with its first epoch, once there are rows to process")
     else:
         now = now_microseconds()
         columns = ("view", "rows", "key", "watermark", "events", "late", "dead", "lag", "epoch", "age")
@@ -70,7 +70,7 @@ def _stands_still(view: ViewStatus, status: AppStatus) -> bool:
 
 
 def _line(view: ViewStatus, status: AppStatus, now: int) -> tuple[object, ...]:
-    note = " (being rebuilt)" if view.rebuilding else " (stands still)" if _stands_still(view, status) else ""
+    note = " (being rebuilt)" if view.rebuilding else " (not advancing)" if _stands_still(view, status) else ""
     account = view.account
     return (
         view.name + note,

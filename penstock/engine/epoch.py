@@ -397,7 +397,7 @@ class Instance:
             else:
                 self._stop_at_bad_row(track, work, ran)
                 return plan, work, ran
-        raise PenstockError(f"{where}: it fails again and again, on other rows each time")
+        raise PenstockError(f"{where}: it keeps failing, each time on other rows")
 
     def _stop_at_bad_row(self, track: Track, work: EpochInput, ran: EpochResult) -> None:
         """Raise RowError if a row would be set aside and the app is to stop instead; unless sinks have the epoch."""

@@ -48,6 +48,7 @@ __all__ = [
     "let_workers_import_from",
     "session_for",
     "start_spark",
+    "without_repeated_errors",
 ]
 
 _SHARED_EVALUATION = "spark.sql.subexpressionElimination.enabled"
@@ -58,6 +59,8 @@ _CONTEXT_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 DRIVER_MEMORY = "4g"
+# Our own errors say what fails. These would say it again, with the stack traces of two languages.
+_REPEATING_LOGGERS = ("SQLQueryContextLogger", "py4j")
 # Of what Spark has printed, so much is looked at for the reason why it did not start.
 _LAST_CHARACTERS = 100_000
 
@@ -76,8 +79,7 @@ def start_spark(
     if address is not None:
         # Without it Spark looks up the name of this machine, and does not start if that name has no address.
         os.environ.setdefault("SPARK_LOCAL_IP", address)
-    # Our own errors say what fails. Spark would say it again, with the stack traces of two languages.
-    for logger in ("SQLQueryContextLogger", "py4j"):
+    for logger in _REPEATING_LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_of_py4j)
     builder = SparkSession.builder.appName(f"penstock {name}").master(master or "local[*]")
@@ -90,17 +92,34 @@ def start_spark(
     return spark
 
 
+@contextmanager
+def without_repeated_errors() -> Iterator[None]:
+    """Meanwhile, and in a session of the user, PySpark does not log what our own errors say."""
+    levels = {name: logging.getLogger(name).level for name in _REPEATING_LOGGERS}
+    try:
+        for name in _REPEATING_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
 def check_session(spark: object) -> None:
     """Raise DeclarationError unless an app can run in this session, which somebody else has started."""
     if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
         raise DeclarationError(
-            f"run: spark is a SparkSession with a Java process of its own; found {type(spark).__module__}."
-            f"{type(spark).__qualname__}",
+            f"run: spark is a SparkSession with a Java process of its own; found {_kind_of(spark)}",
             hint="spark=SparkSession.builder.getOrCreate(); sessions of Spark Connect are not supported",
         )
     stopped = spark.sparkContext._jsc is None
     if how := "it was stopped" if stopped else how_it_ended(spark):
         raise DeclarationError(f"run: the session cannot be used: {how}", hint="start another one, or leave spark= out")
+
+
+def _kind_of(value: object) -> str:
+    module = type(value).__module__
+    return repr(value) if module == "builtins" else f"{module}.{type(value).__qualname__}"
 
 
 def let_workers_import_from(folder: Path) -> None:

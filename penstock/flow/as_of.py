@@ -91,12 +91,12 @@ def _check_history(node: Node) -> None:
         source = source.input
     if isinstance(source, Map):
         raise DeclarationError(
-            "a table has no history behind a map, which may leave out rows without a trace",
+            "a table has no history after a map, which may leave out rows without a trace",
             hint="use where and select, or look up what is known now: as_of='now'",
         )
     if not isinstance(source, Changelog | Latest):
         raise DeclarationError(
-            "only tables of the log and what latest(...) gives have a history, also behind where and select",
+            "only tables of the log and what latest(...) gives have a history, also after where and select",
             hint="look up what is known now, as_of='now', or leave as_of out",
         )
     if source.shape.time is None:
@@ -107,7 +107,7 @@ def _check_history(node: Node) -> None:
         )
     if node.shape.time is None:
         raise DeclarationError(
-            f"as_of needs to know since when a row is valid, and '{source.shape.time}' did not come this far",
+            f"as_of needs to know since when a row is valid, and '{source.shape.time}' is no longer among the columns",
             hint="keep the column as it is in select, with_columns and drop",
         )
 
@@ -117,7 +117,7 @@ def _keep_duration(left: Node, table: Node, column: str | None, given: str | Non
     if column is None:
         if left.shape.retracts:
             raise DeclarationError(
-                "these events can be taken back, and what as_of='now' found for them then would be gone",
+                "these events can be retracted, and what as_of='now' found for them then would be gone",
                 hint="look up what was valid at a time, as_of='placed_at', or leave as_of out",
             )
         if given is not None:
@@ -148,5 +148,5 @@ def _check_moment(left: Node, table: Node, name: str) -> None:
     if since is not None and since.type != column.type:
         raise DeclarationError(
             f"as_of: '{name}' is {type_ddl(column.type)}, and '{since.name}' of the table is {type_ddl(since.type)}",
-            hint="declare both in the same way",
+            hint="declare both alike",
         )

@@ -66,7 +66,7 @@ def timing_of(time: str | Timing | None, lateness: str | None) -> Timing | None:
     if isinstance(time, Timing):
         if lateness is not None:
             raise DeclarationError(
-                "lateness is given beside ps.event_time(...), of which it is a part",
+                "lateness is given twice: it is a parameter of ps.event_time(...)",
                 hint=f'time=ps.event_time("{time.column}", lateness="{lateness}")',
             )
         return time

@@ -6,12 +6,13 @@ are not checked here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import DeclarationError
-from penstock.flow.functions import WITHOUT_PARENTHESES, closest_function, kind_of
+from penstock.flow.functions import WITHOUT_PARENTHESES, kind_of
 from penstock.flow.habits import check_text
 from penstock.flow.names import unquote
 from penstock.suggest import closest
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 Columns = Collection[str] | None
 """The columns that an expression may use; None if they are not known before the app starts."""
 
+_ALL_COLUMNS = (
+    'leave select out to keep all columns; .with_columns(total="price * n") adds to them, .drop("note") removes some'
+)
+_ALIASED = re.compile(r"(?P<expression>\S.*?)\s+as\s+`?(?P<alias>[A-Za-z]\w*)`?", re.IGNORECASE | re.DOTALL)
 _REPEAT = "an answer must not depend on when or where it is computed"
 _LITERALS_OF_NOW = frozenset({"now", "today", "tomorrow", "yesterday"})
 
@@ -117,18 +122,27 @@ def check_aggregate(text: str, columns: Columns, keys: Sequence[str]) -> str:
 def check_column(name: str, columns: Columns) -> str:
     """Check the name of a column and return it. Expressions are refused."""
     check_text(name, "a column is given by its name")
+    if name == "*":
+        raise DeclarationError("'*' is not a column", hint=_ALL_COLUMNS)
     if columns is not None and name not in columns:
-        hint = None if "(" in name or " " in name else closest(name, list(columns))
-        if hint is None and unquote(name) is None:
-            hint = f'an expression needs a name: name="{name}"'
-        raise _missing_column(name, columns, hint)
+        raise _missing_column(name, columns, _column_hint(name, columns))
     return name
+
+
+def _column_hint(name: str, columns: Collection[str]) -> str | None:
+    """What was probably meant by text that is not the name of a column."""
+    if aliased := _ALIASED.fullmatch(name):
+        return f'write {aliased["alias"]}="{aliased["expression"]}"'
+    hint = None if "(" in name or " " in name else closest(name, list(columns))
+    if hint is None and unquote(name) is None:
+        return f'an expression needs a name: name="{name}"'
+    return hint
 
 
 def _read(text: str) -> Reading:
     from penstock.flow.reading import read
 
-    return read(check_text(text, "an expression is a text of Spark SQL").strip())
+    return read(check_text(text, "an expression is Spark SQL as text").strip())
 
 
 def _read_and_check(text: str, columns: Columns) -> Reading:
@@ -141,6 +155,8 @@ def _read_and_check(text: str, columns: Columns) -> Reading:
 
 
 def _check_call(text: str, call: Invocation) -> None:
+    from penstock.flow.reading import check_function
+
     kind = kind_of(call.function)
     found = _call_text(text, call)
     if call.over or kind == "window":
@@ -148,10 +164,7 @@ def _check_call(text: str, call: Invocation) -> None:
             f"functions over other rows are not allowed; found {found}",
             hint="use group_by(...).agg(...), .window(...) or .top(...)",
         )
-    if kind is None:
-        raise DeclarationError(
-            f"Spark has no function '{call.function}'; found {found}", hint=closest_function(call.function)
-        )
+    check_function(text, call)
     if kind == "unrepeatable" or (call.function.endswith("unix_timestamp") and not call.arguments):
         raise DeclarationError(f"{_REPEAT}; found {found}", hint="store the value with the event")
     if kind == "generator":

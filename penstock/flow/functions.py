@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.flow import spark_functions as spark
+from penstock.flow.spark_arguments import ARGUMENTS
 from penstock.suggest import closest
 
 Kind = Literal["scalar", "aggregate", "window", "generator", "unrepeatable", "time window", "grouping"]
@@ -41,9 +42,32 @@ _KINDS: tuple[tuple[Kind, frozenset[str]], ...] = (
 )
 
 
+_COUNTS = tuple((counts, _words(names)) for counts, names in ARGUMENTS.items())
+
+
 def kind_of(function: str) -> Kind | None:
     """The kind of a function, given in lower case; None if Spark has no such function."""
     return next((kind for kind, names in _KINDS if function in names), None)
+
+
+def wrong_number(function: str, given: int) -> str | None:
+    """What is wrong with calling a function with so many arguments: `it takes 2 or 3 arguments`; None if nothing."""
+    allowed = next((counts for counts, names in _COUNTS if function in names), None)
+    if allowed is None:
+        return None
+    *counts, last = allowed.split()
+    if last == "...":
+        return None if given >= int(counts[0]) else f"it takes at least {_arguments(counts[0])}"
+    if str(given) in (*counts, last):
+        return None
+    if last == "0":
+        return "it takes no arguments"
+    fewer = f"{', '.join(counts)} or " if counts else ""
+    return f"it takes {fewer}{_arguments(last)}"
+
+
+def _arguments(count: str) -> str:
+    return "1 argument" if count == "1" else f"{count} arguments"
 
 
 def closest_function(name: str) -> str | None:

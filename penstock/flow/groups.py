@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, ClassVar, Never
 
 from penstock.calls import answer_methods
 from penstock.errors import DeclarationError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, repr=False)
 class Groups(AnswersHabits):
     """Rows grouped by columns. `agg` says what to compute for each group."""
+
+    _shown_as: ClassVar[str] = "group_by(...)"
 
     node: Node
     keys: tuple[Named, ...]
@@ -65,6 +67,8 @@ class RankedGroups(Groups):
 @dataclass(frozen=True, slots=True, repr=False)
 class WindowedRows(AnswersHabits):
     """Rows in windows of their event time. `group_by` says how to group the rows of a window, `agg` takes them all."""
+
+    _shown_as: ClassVar[str] = "window(...)"
 
     node: Node
     windowing: Windowing

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from penstock.errors import DeclarationError
 from penstock.flow.location import Declaring, caller_location
 from penstock.suggest import closest
+from penstock.uncaught import show_plainly_if_uncaught
 
 _QUERY = 'rows exist when the app runs: app.query("select ...") asks its views, rig.view("name") in a test'
 _SORT = (
@@ -208,17 +209,29 @@ def _text_hint(value: object) -> str | None:
     return _FUNCTION if callable(value) else None
 
 
+def unknown_public_name(module: str, name: str, known: Sequence[str]) -> UnknownNameError:
+    """The answer to a name that a module does not have."""
+    hint = closest(name, known) or f"it has {', '.join(each for each in known if not each.startswith('_'))}"
+    show_plainly_if_uncaught()
+    return UnknownNameError(f"{caller_location()}: {module} has no '{name}'", hint=hint)
+
+
 def _unknown_name(owner: object, name: str) -> UnknownNameError:
-    kind, known = type(owner).__name__, [verb for verb in dir(type(owner)) if not verb.startswith("_")]
+    kind, known = (
+        getattr(type(owner), "_shown_as", type(owner).__name__),
+        [verb for verb in dir(type(owner)) if not verb.startswith("_")],
+    )
     columns = getattr(getattr(getattr(owner, "node", None), "shape", None), "columns", None) or ()
     hint = type(owner)._instead.get(name) if isinstance(owner, SuggestsNames) else None
     if name in columns:
         hint = f'a column is text: .select("{name}"), .where("{name} is not null")'
     hint = hint or closest(name, known) or f"it has {', '.join(known)}"
+    show_plainly_if_uncaught()
     return UnknownNameError(f"{caller_location()}: {kind} has no '{name}'", hint=hint)
 
 
 def _refusal(message: str, hint: str) -> DeclarationError:
+    show_plainly_if_uncaught()
     try:
         with Declaring("rows"):
             raise DeclarationError(message, hint=hint)

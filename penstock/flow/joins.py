@@ -58,7 +58,7 @@ def is_bounded(arguments: JoinArguments) -> bool:
     """Whether time bounds a join of two streams. One of both must be said, because the other one is costly or wrong."""
     if arguments.within is None:
         raise DeclarationError(
-            "it must be said how far apart in time the events of two streams may be; found no within",
+            "say how far apart in time the events of the two streams may be; found no within",
             hint="within='1 hour' gives a stream and keeps events for an hour; "
             "within='forever' gives a table and keeps both streams forever",
         )
@@ -156,7 +156,7 @@ def _check_side(side: str, name: str, shape: Shape, name_on_other_side: str) -> 
     except DeclarationError as error:
         hint = error.hint
         if unquote(name) is None:
-            hint = "on has names of columns; put other conditions into .where(...) before or behind the join"
+            hint = "on has names of columns; put other conditions into .where(...) before or after the join"
         elif hint is None and name == name_on_other_side:
             pair = {"left": f'{{"...": "{name}"}}', "right": f'{{"{name}": "..."}}'}[side]
             hint = f"where the names differ, give both: on={pair}"
@@ -174,7 +174,8 @@ def _check_types(left: Node, right: Node, key: JoinKey) -> None:
     if left_column is None or right_column is None or left_column.type == right_column.type:
         return
     raise DeclarationError(
-        f"columns that are joined on have the same type; '{key.left}' is {type_ddl(left_column.type)} on the left, "
+        "columns that are joined on must have the same type; "
+        f"'{key.left}' is {type_ddl(left_column.type)} on the left, "
         f"'{key.right}' is {type_ddl(right_column.type)} on the right",
         hint=_cast_hint(key, left_column, right_column),
     )

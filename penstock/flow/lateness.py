@@ -275,8 +275,8 @@ def _why_no_time(node: Node, sources: list[Topic | Changelog]) -> str:
         return f"topic '{untimed[0]}' was declared without one"
     times = sorted({str(source.shape.time) for source in sources})
     if any(isinstance(step, TimedJoin) and step.how == "full" for step in timed_upstream(node)):
-        return f"behind a full join either of {' and '.join(map(repr, times))} may be missing"
-    return f"{' and '.join(repr(time) for time in times)} did not come this far"
+        return f"after a full join either of {' and '.join(map(repr, times))} may be missing"
+    return f"{' and '.join(repr(time) for time in times)} is no longer among the columns"
 
 
 def _time_hint(sources: list[Topic | Changelog]) -> str:

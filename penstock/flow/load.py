@@ -70,13 +70,13 @@ def _describe_error(path: Path, error: BaseException) -> DeclarationError:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return DeclarationError(f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}")
     if isinstance(error, SystemExit):
-        description = "the program ended itself"
+        description = "the program called exit"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     where = f"{path}:{lines[-1]}" if lines else str(path)
     if frames and "pyspark" in Path(frames[-1].filename).parts:  # F.col(...) needs a Spark that runs
         return DeclarationError(
             f"{where}: a function of PySpark was called while the app was declared, and Spark is not running then",
-            hint='expressions are Spark SQL strings: .where("amount > 3"); PySpark belongs into functions for .map',
+            hint='expressions are Spark SQL strings: .where("amount > 3"); PySpark belongs in functions for .map',
         )
     return DeclarationError(f"{where}: {description}", hint="run it again with --debug to see where it comes from")

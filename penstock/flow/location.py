@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from penstock.errors import DeclarationError
 from penstock.flow.plan import Location
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+# The name that Jupyter gives the code of a cell.
+_NOTEBOOK = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-")
 _OVERRIDE: ContextVar[tuple[Location, str] | None] = ContextVar("location override", default=None)
 
 
@@ -76,6 +79,8 @@ def caller_location() -> Location:
 
 def display_path(file: str) -> str:
     """The path as the user would type it: relative if the file is below the current folder."""
+    if _NOTEBOOK.search(file):
+        return "notebook cell"
     try:
         relative = os.path.relpath(file)
     except (OSError, ValueError):  # the current folder is gone, or on another drive

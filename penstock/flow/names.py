@@ -69,7 +69,7 @@ def check_output_name(name: object, kind: Literal["view", "sink"]) -> None:
             hint="use letters, digits and '_', beginning with a letter: it must be an SQL table name without quotes",
         )
     if name.lower() in SQL_WORDS:
-        raise DeclarationError(f"{name!r} is a word of SQL, so it would need quotes in every query")
+        raise DeclarationError(f"{name!r} is an SQL keyword, so it would need quotes in every query")
     if name.lower().startswith(("penstock_", "sqlite_")):
         raise DeclarationError(
             f"names that begin with 'penstock_' or 'sqlite_' are reserved; found {name!r}", hint=f"rename the {kind}"
@@ -89,7 +89,7 @@ def check_columns(names: Iterable[object]) -> None:
         if name.lower() in seen:
             raise DeclarationError(
                 f"two columns would have the same name; found {seen[name.lower()]!r} and {name!r}",
-                hint="names must differ in more than upper and lower case, because Spark does not tell them apart",
+                hint="names must differ in more than upper and lower case, because Spark does not distinguish them",
             )
         seen[name.lower()] = name
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -18,6 +19,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from penstock.errors import DeclarationError
+from penstock.flow.functions import closest_function, kind_of, wrong_number
 
 _WORD = re.compile(r"[^\W\d]\w*")
 # Words that can come before a parenthesis without being a call. Some are functions too, but none that has to be refused
@@ -27,7 +29,7 @@ _NO_CALLS = """
     having ilike in interval is leading like not numeric on or order over placing regexp rlike select then trailing
     values varchar when where with
 """
-_QUOTE_HINT = "put a name that is also a word of SQL in backquotes: `order`"
+_QUOTE_HINT = "put names that are SQL keywords in backquotes: `order`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,17 @@ def read(text: str) -> Reading:
     return Reading(text, tokens, columns, tuple(_calls(text, tokens)))
 
 
+def check_function(text: str, call: Invocation) -> None:
+    """Refuse a call of a function that Spark does not have, or with a number of arguments that it does not take."""
+    found = repr(text[call.start : call.end])
+    if kind_of(call.function) is None:
+        raise DeclarationError(
+            f"Spark has no function '{call.function}'; found {found}", hint=closest_function(call.function)
+        )
+    if wrong := wrong_number(call.function, len(call.arguments)):
+        raise DeclarationError(f"'{call.function}' has the wrong number of arguments: {wrong}; found {found}")
+
+
 def top_level_parts(text: str) -> list[str]:
     """The parts of the text between commas that are outside of all brackets, stripped."""
     return _split_at_commas(text, tokens_of(text))
@@ -123,9 +136,17 @@ def _parse(text: str, tokens: Sequence[Token]) -> exp.Expr:
     try:
         return sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
     except ParseError as error:
+        _refuse_wrong_calls(text, tokens)
         raise _unreadable(text, *_parse_mistake(text, error)) from None
     except (SqlglotError, RecursionError):
         raise _unreadable(text, 0, "it cannot be read") from None
+
+
+def _refuse_wrong_calls(text: str, tokens: Sequence[Token]) -> None:
+    """Explain a text that cannot be read by a call with the wrong number of arguments, or of an unknown function."""
+    with suppress(KeyError):  # a parenthesis is missing
+        for call in _calls(text, tokens):
+            check_function(text, call)
 
 
 def _parse_mistake(text: str, error: ParseError) -> tuple[int, str]:
@@ -165,7 +186,8 @@ def _refuse_what_rows_do_not_have(text: str, tree: exp.Expr, tokens: Sequence[To
             f"an expression has no parameters; found {text!r}", hint="put the value into the text with an f-string"
         )
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
-        raise DeclarationError(f"'*' stands for nothing here; found {text!r}", hint="name the columns")
+        _refuse_wrong_calls(text, tokens)
+        raise DeclarationError(f"'*' is not allowed here; found {text!r}", hint="name the columns")
 
 
 def _calls(text: str, tokens: Sequence[Token]) -> Iterator[Invocation]:

@@ -118,7 +118,7 @@ class Rows(AnswersHabits):
             for rows in others:
                 if type(rows) is not type(self):
                     raise DeclarationError(
-                        f"a {_kind_of(self)} is united with others of its kind; found {rows!r}",
+                        f"a {_kind_of(self)} can only be united with others of its kind; found {rows!r}",
                         hint="a table becomes a stream with .changes(), a stream a table with .latest(...)",
                     )
             if not others:

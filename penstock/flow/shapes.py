@@ -76,6 +76,12 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
     """A row for each group; with a window, a row for each of its windows, with the columns that identify the window."""
     names = tuple(key.name for key in keys)
     made = tuple(aggregate.name for aggregate in aggregates)
+    for name in made:
+        if name in names:
+            raise DeclarationError(
+                f"column '{name}' is one that the rows are grouped by, and is in the result already",
+                hint=f"leave it out, or choose another name for the aggregate, such as {_other_name(name)}",
+            )
     if windowing is None:
         check_columns((*names, *made))
         return Shape((*names, *made), None, names, retracts=True)
@@ -83,12 +89,16 @@ def aggregated(keys: Sequence[Named], windowing: Windowing | None, aggregates: S
         if name.lower() in WINDOW_COLUMNS:
             raise DeclarationError(
                 f"the result of a window has a column {name!r} of its own",
-                hint=f'name it otherwise: other_name="{name}"',
+                hint=f"choose another name, such as {_other_name(name)}; {name} needs no declaration",
             )
     columns = (*names, *WINDOW_COLUMNS, *made)
     check_columns(columns)
     key = (*names, *_of_window(windowing))
     return Shape(columns, "window_end", key, retracts=True, time_is_end=not isinstance(windowing.window, Sliding))
+
+
+def _other_name(name: str) -> str:
+    return f"{name}_of_rows"
 
 
 def joined(left: Shape, right: Shape, on: Sequence[JoinKey], how: How, *, unmatched_differ: bool) -> Shape:

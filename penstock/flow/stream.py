@@ -42,7 +42,7 @@ class Stream(Rows):
             chosen = tuple(check_column(name, shape.columns) for name in names_in(columns)) or shape.columns
             if chosen is None:
                 raise DeclarationError(
-                    "the columns are not known behind a map without a schema", hint="name them, or give map a schema"
+                    "the columns are not known after a map without a schema", hint="name them, or give map a schema"
                 )
             check_columns(chosen)
             if within is not None and shape.time is None:

@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from penstock.calls import answer_call
 from penstock.errors import DeclarationError
 from penstock.flow.habits import KEYWORDS
 from penstock.flow.location import Declaring, located
 from penstock.flow.plan import Emit, Hopping, Late, Session, Sliding, Tumbling, Window, Windowing
+from penstock.suggest import closest
 from penstock.units import parse_duration
 
 DEFAULT_KEEP = "1 hour"
 _DAY = 86_400_000_000
 _WINDOW_HINTS = {
     **KEYWORDS["window"],
+    **dict.fromkeys(("tz", "timezone", "time_zone", "zoneinfo"), 'write zone="Europe/Berlin"'),
     **dict.fromkeys(
-        ("emit", "late", "keep"), 'it goes beside the window: .window(tumbling("1 minute"), emit="changes")'
+        ("emit", "late", "keep"), 'it is a parameter of .window: .window(tumbling("1 minute"), emit="changes")'
     ),
 }
 
@@ -119,7 +121,8 @@ def _check_zone(zone: str | None, **lengths: int) -> None:
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError, TypeError):
-        raise DeclarationError(f"there is no time zone {zone!r}", hint="use a name such as 'Europe/Berlin'") from None
+        hint = closest(str(zone), sorted(available_timezones())) or "use a name such as 'Europe/Berlin'"
+        raise DeclarationError(f"there is no time zone {zone!r}", hint=hint) from None
     for name, length in lengths.items():
         if length % _DAY:
             raise DeclarationError(

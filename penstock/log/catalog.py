@@ -133,7 +133,7 @@ class Catalog:
             self._failure = f"writing failed: {error}"
             raise UnknownOutcomeError(
                 f"{self._path}: {self._failure}; the change may or may not be stored",
-                hint="close the log, open it again, and look",
+                hint="close the log, open it again, and check",
             ) from error
 
     def _connection(self) -> sqlite3.Connection:
@@ -222,7 +222,7 @@ class Catalog:
         with self.look() as connection:
             found = rows(connection, "positions", "producer = ?", (producer,))
             if not found:
-                check_total(connection, "positions")  # a writer without one begins anew: be sure that it has none
+                check_total(connection, "positions")  # a writer without one starts over: be sure that it has none
             _, record = _producer(connection, producer)
         return replace(record, position=str(found[0][1]) if found else None)
 

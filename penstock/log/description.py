@@ -76,7 +76,10 @@ def check_topic(name: str, schema: pa.Schema, settings: TopicSettings) -> None:
             )
     if settings.time and not pa.types.is_timestamp(schema.field(settings.time).type):
         found = type_ddl(schema.field(settings.time).type)
-        raise DeclarationError(f"{where}: the event time '{settings.time}' must be a timestamp; found {found}")
+        raise DeclarationError(
+            f"{where}: the event time '{settings.time}' must be a timestamp; found {found}",
+            hint=f"declare it as '{settings.time} timestamp': text such as 2026-01-31T12:00:00Z is read as one",
+        )
     if settings.versioned and not settings.key:
         raise DeclarationError(f"{where}: versions are counted per key, and the topic has none")
     if settings.versioned and (settings.retention_seconds is not None or settings.retention_bytes is not None):

@@ -115,7 +115,7 @@ def _on_manifest(tail: Tail, manifest: Manifest, active: File, *, where: str) ->
     # A roll got as far as its manifest. The new segment's first frame, its state, was on disk before that.
     found = scan(active.view(0, active.size()), start=FIRST_FRAME, next_offset=base, bodies=False)
     if not found.frames:
-        raise _damage_error(Problem(FIRST_FRAME, base, "its first frame is not there"), manifest, where=where)
+        raise _damage_error(Problem(FIRST_FRAME, base, "its first frame is missing"), manifest, where=where)
     position = FIRST_FRAME + found.frames[0][1].length
     return replace(
         tail,

@@ -162,7 +162,7 @@ def _producers(salvaged: Salvaged, evidence: Evidence, *, outdated: bool) -> tup
         _, name, epoch, sequence = known.get(producer, (producer, evidence.names.get(producer), 0, NO_SEQUENCE))
         if name is None:
             name = f"#{producer}"  # no name that can be asked for
-            lost.append(f"producer {producer}: its name; a producer of that name begins anew, and repeats are stored")
+            lost.append(f"producer {producer}: its name; a producer of that name starts over, and repeats are stored")
         if producer not in known:
             lost.append(f"producer '{name}': the sequence of its last transaction; a repeat of it is stored again")
         elif outdated:
@@ -182,12 +182,12 @@ def _positions(salvaged: Salvaged, producers: list[Row], *, outdated: bool) -> t
     names = {row[0]: row[1] for row in producers}
     found = [row for row in salvaged.rows["positions"] if row[0] in names]
     if not salvaged.found:
-        return found, ["the positions of all writers; they begin anew, and rows that they had written are stored again"]
+        return found, ["the positions of all writers; they start over, and rows that they had written are stored again"]
     count = salvaged.missing.get("positions", 0)
     lost = []
     if count:
         who = "some writers" if count < 0 else f"{count} writers"
-        lost.append(f"the positions of {who}; they begin anew, and rows that they had written are stored again")
+        lost.append(f"the positions of {who}; they start over, and rows that they had written are stored again")
     if outdated:
         lost += [
             f"writer '{names[producer]}': its positions after {position}; rows that it wrote since are stored again"
@@ -198,7 +198,7 @@ def _positions(salvaged: Salvaged, producers: list[Row], *, outdated: bool) -> t
 
 def _lost_groups(salvaged: Salvaged, *, outdated: bool) -> list[str]:
     if not salvaged.found:
-        return ["all groups: what they read, and their offsets; they begin anew", "all promises of producers"]
+        return ["all groups: what they read, and their offsets; they start over", "all promises of producers"]
     lost = []
     for table, count in salvaged.missing.items():
         if table in ("subscriptions", "offsets", "promises"):

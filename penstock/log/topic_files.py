@@ -213,7 +213,7 @@ class TopicFiles:
         first, end = self.start(number), self.end(number)
         if not first <= offset <= end:
             raise RangeError(
-                f"topic '{self.name}' partition {number}: offset {offset} is not there; it has {first} to {end}",
+                f"topic '{self.name}' partition {number}: offset {offset} does not exist; it has {first} to {end}",
                 hint="read from 'start', 'end', a time, or an offset in that range; offsets count per partition",
             )
         return offset

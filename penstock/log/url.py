@@ -9,6 +9,7 @@ from penstock import paths
 from penstock.errors import DeclarationError
 from penstock.log.identity import LOG_NAME
 from penstock.log.log import Log
+from penstock.storage.files import disk_errors
 
 
 def check_url(url: str) -> None:
@@ -25,7 +26,8 @@ def open_log(url: str, *, create: bool) -> Log:
 
 
 def log_exists(url: str) -> bool:
-    return (_folder_of(url) / LOG_NAME).exists()
+    with disk_errors(str(_folder_of(url))):
+        return (_folder_of(url) / LOG_NAME).exists()
 
 
 def apps_folder(url: str) -> Path:

@@ -349,7 +349,7 @@ class PartitionWriter:
     def _unknown(self, why: str) -> UnknownOutcomeError:
         return UnknownOutcomeError(
             f"{self.partition.where}: {why}; the rows may or may not be stored",
-            hint="close the log, open it again, and look whether they are there",
+            hint="close the log, open it again, and check whether they are there",
         )
 
     def _refuse_if_failed(self) -> None:

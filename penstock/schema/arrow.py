@@ -16,7 +16,16 @@ from penstock.schema.ddl import COMMENT, Field, comment_of, parse_ddl, to_ddl, t
 from penstock.schema.declared import AnySchema, as_ddl
 from penstock.suggest import closest
 
-__all__ = ["RESERVED_PREFIX", "WIDER_TYPES", "check_columns", "conform", "evolve", "parse_schema", "to_ddl"]
+__all__ = [
+    "RESERVED_PREFIX",
+    "WIDER_TYPES",
+    "check_columns",
+    "conform",
+    "evolve",
+    "parse_schema",
+    "to_ddl",
+    "whole_schema",
+]
 
 RESERVED_PREFIX = "_penstock"
 """Reserved for columns that Penstock adds, such as offsets: no column of a user starts with it."""
@@ -115,9 +124,23 @@ def evolve(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.
     if reasons:
         raise DeclarationError(
             f"schema: the new declaration does not fit the rows already stored; {'; '.join(reasons)}",
-            hint="add nullable columns or widen types; for any other change, copy the rows to a new topic",
+            hint="add nullable columns or widen types; for any other change, copy the rows to a new topic"
+            if (whole := whole_schema(old, new, keys=keys)) is None
+            else f"give the whole schema: '{to_ddl(whole)}'",
         )
     return pa.schema(fields)
+
+
+def whole_schema(old: pa.Schema, new: pa.Schema, *, keys: Collection[str] = ()) -> pa.Schema | None:
+    """What was meant if `new` has only the columns that change: the whole schema; None if that does not fit either."""
+    if set(old.names) <= set(new.names):
+        return None
+    added = [field for field in new if field.name not in old.names]
+    whole = pa.schema([*(new.field(name) if name in new.names else old.field(name) for name in old.names), *added])
+    try:
+        return evolve(old, whole, keys=keys)
+    except DeclarationError:
+        return None
 
 
 def check_columns(columns: Sequence[str] | str | None, known: Sequence[str], *, where: str) -> list[str]:
@@ -163,7 +186,7 @@ def _normal_fields(fields: Iterable[Field], parent: str) -> list[Field]:
         if field.name.lower() in seen:
             raise DeclarationError(
                 f"schema: column {path!r} is declared twice; found {seen[field.name.lower()]!r} and {field.name!r}",
-                hint="names must differ in more than upper and lower case, because Spark does not tell them apart",
+                hint="names must differ in more than upper and lower case, because Spark does not distinguish them",
             )
         seen[field.name.lower()] = field.name
         comment = comment_of(field)

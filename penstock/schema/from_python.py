@@ -139,7 +139,10 @@ def _read_binary(value: object) -> bytes:
 
 def _read_date(value: object) -> dt.date:
     if isinstance(value, str):
-        return dt.date.fromisoformat(value)
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            raise ValueError("give a date such as '2024-12-31'") from None
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         raise TypeError("give a date (not a datetime) or text such as '2024-12-31'")
     return value
@@ -149,7 +152,10 @@ def _read_datetime(value: object) -> dt.datetime:
     if isinstance(value, str):
         if _BEYOND_MICROSECONDS.search(value):
             raise ValueError("timestamps have microseconds; this one is finer")
-        return dt.datetime.fromisoformat(value)
+        try:
+            return dt.datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("give a time such as '2024-12-31T23:59:59Z'") from None
     if isinstance(value, dt.datetime):
         if getattr(value, "nanosecond", 0):  # a Timestamp of pandas
             raise ValueError("timestamps have microseconds; this one is finer")

@@ -242,7 +242,7 @@ def _check_keys(left: _Side, right: _Side, conditions: _JoinConditions, clause: 
         if left_type is not None and right_type is not None and left_type != right_type:
             raise left_span.refusal(
                 "join",
-                "columns that are joined on have the same type; "
+                "columns that are joined on must have the same type; "
                 f"'{left_span}' is {left_type} on the left, '{right_span}' is {right_type} on the right",
                 f"declare them alike, or cast one of them: ON CAST({left_span} AS {right_type}) = ...",
             )
@@ -285,7 +285,7 @@ def _refuse_renaming(left: _Side, right: _Side, clause: JoinClause) -> None:
     if outer and shared:
         raise clause.span.refusal(
             "join",
-            f"both sides have '{shared[0]}', and the columns behind a map without a schema are not known yet",
+            f"both sides have '{shared[0]}', and the columns after a map without a schema are not known yet",
             f"give map a schema; or USING ({shared[0]}), if it may be one column",
         )
 
@@ -356,7 +356,7 @@ def _unbounded_refusal(left: JoinedRows, right: Stream, clause: JoinClause) -> D
         bound = f"{name}.{right_time} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR in ON"
     return clause.span.refusal(
         "join",
-        "it must be said how far apart in time the events of two streams may be; found no bound on both ends",
+        "say how far apart in time the events of the two streams may be; found no bound on both ends",
         f"{bound} gives a stream and keeps events for an hour; "
         f"JOIN {name} WITHIN FOREVER gives a table and keeps both streams forever",
     )

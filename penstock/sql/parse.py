@@ -120,7 +120,7 @@ def _parse_item(span: Span) -> SelectItem:
     if not span:
         raise span.refusal("select", "an item is missing between the commas")
     if (span.keywords[0] == "*" or span.keywords[1:3] == (".", "*")) and not SelectItem(span).is_star:
-        raise span.refusal("select", f"'*' stands alone; found '{span}'", "name the columns")
+        raise span.refusal("select", f"'*' cannot be part of an expression; found '{span}'", "name the columns")
     if len(span) > 2 and span.keywords[-2] == "as":
         return SelectItem(span.cut(0, -2), _item_alias(span))
     if len(span) > 1 and is_name(span.tokens[-1]) and not _is_expression(span) and _is_expression(span.cut(0, -1)):
@@ -132,7 +132,7 @@ def _item_alias(span: Span) -> str:
     if not is_name(span.tokens[-1]):
         raise span.cut(-1).refusal(
             "select",
-            f"a name is expected behind AS; found {span.tokens[-1].raw}",
+            f"a name is expected after AS; found {span.tokens[-1].raw}",
             "a name is written as it is, or in backquotes",
         )
     return name_of(span.tokens[-1])
@@ -213,9 +213,9 @@ def _parse_relation_alias(reader: TokenReader) -> str | None:
     token = reader.token()
     if not has_as and (token is None or not is_name(token) or reader.peek() in _NOT_AN_ALIAS):
         return None
-    alias = reader.name("a name behind AS")
+    alias = reader.name("a name after AS")
     if reader.peek() == "(":
-        raise reader.refusal("columns are not named behind a table's name", "name them in a subquery: SELECT a AS b")
+        raise reader.refusal("columns cannot be renamed after a table's name", "name them in a subquery: SELECT a AS b")
     return alias
 
 
@@ -313,7 +313,7 @@ def _parse_choice(reader: TokenReader, select: Select) -> Select:
     choices = {"emit": ("final", "changes"), "late": ("correct", "drop")}[word]
     reader.take()
     if reader.peek() not in choices:
-        raise reader.unexpected(f"{choices[0].upper()} or {choices[1].upper()} behind {word.upper()}")
+        raise reader.unexpected(f"{choices[0].upper()} or {choices[1].upper()} after {word.upper()}")
     return _with_time_clause(select, word, Setting(reader.take().keywords[0], start))
 
 

@@ -34,7 +34,7 @@ def star_columns(item: SelectItem, scope: Scope, *, columns_known: bool) -> list
         if table.merged:
             raise item.expression.refusal(
                 "select",
-                f"behind USING there is one '{min(table.merged)}', and not that of '{alias}' alone",
+                f"after USING there is only one '{min(table.merged)}' and not that of '{alias}' alone",
                 "name the columns; or join with ON, and both are there",
             )
         columns = None if table.columns is None else tuple(table.columns.items())
@@ -46,7 +46,7 @@ def star_columns(item: SelectItem, scope: Scope, *, columns_known: bool) -> list
         raise item.expression.refusal(
             "select",
             f"'{item.expression}' would have two columns '{twice}'",
-            f"name the columns, and one of these otherwise: b.{twice} AS other_{twice}",
+            f"list the columns, and rename one of these: b.{twice} AS other_{twice}",
         )
     return [OutputColumn(name, quote(joined_name), item.expression) for name, joined_name in columns]
 
@@ -71,7 +71,7 @@ def apply_distinct(select: Select, rows: Rows, outputs: Sequence[OutputColumn] |
             return chosen.distinct(within=_within(select))
     _refuse_for_tables(select)
     if outputs is None:
-        raise select.span.refusal("distinct", "the columns are not known behind a map without a schema", "name them")
+        raise select.span.refusal("distinct", "the columns are not known after a map without a schema", "name them")
     _check_names_differ(outputs)
     names = [output.name for output in outputs]
     with select.span.declaring_here():
@@ -143,6 +143,6 @@ def _check_names_differ(outputs: Sequence[OutputColumn]) -> None:
             raise output.span.refusal(
                 "select",
                 f"two columns would have the name '{output.name}'",
-                f"name one otherwise: AS other_{output.name}",
+                f"rename one of them: AS other_{output.name}",
             )
         seen.add(output.name.lower())

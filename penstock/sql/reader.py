@@ -119,7 +119,7 @@ class TokenReader:
         while words and (token := self.token()) is not None and _NUMBER.fullmatch(token.raw):
             words += self._quantity()
         if not words or self.peek() == "to":
-            raise self.unexpected("a length of time behind INTERVAL", _DURATION_HINT)
+            raise self.unexpected("a length of time after INTERVAL", _DURATION_HINT)
         return " ".join(words)
 
     def _quantity(self) -> list[str]:
@@ -139,7 +139,8 @@ class TokenReader:
 
     def expect_end(self, hint: str | None = None) -> None:
         if not self.at_end:
-            raise self.unexpected("the end", hint)
+            another = "end each statement with ';'" if self.peek() in ("create", "select") else None
+            raise self.unexpected("the end", hint or another)
 
     def refusal(self, message: str, hint: str | None = None) -> DeclarationError:
         return self.rest.refusal(self.what, message, hint)

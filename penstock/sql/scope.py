@@ -175,7 +175,7 @@ class Scope:
         if column in table.merged and reference.is_qualified:
             raise span.cut(reference.start).refusal(
                 what,
-                f"behind USING there is one '{column}', and not that of '{table.alias}' alone",
+                f"after USING there is only one '{column}' and not that of '{table.alias}' alone",
                 f"leave the table's name out; or join with ON, and both are there: ON ... = {table.alias}.{column}",
             )
 

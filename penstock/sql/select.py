@@ -118,7 +118,7 @@ def _output_columns(select: Select, stage: _UngroupedRows | Groups, joined: Join
             columns = star_columns(item, joined.scope, columns_known=joined.rows.columns is not None)
             if columns is None and len(select.items) > 1:
                 raise item.expression.refusal(
-                    "select", "the columns of '*' are not known yet, behind a map without a schema", "give map a schema"
+                    "select", "the columns of '*' are not known yet, after a map without a schema", "give map a schema"
                 )
             outputs = None if columns is None or outputs is None else [*outputs, *columns]
             continue
@@ -255,7 +255,7 @@ def _unite(query: Query, parts: Sequence[Rows]) -> Rows:
         if type(rows) is not type(first):
             raise span.refusal(
                 "union",
-                "streams are united with streams, and tables with tables; here one is a stream and one a table",
+                "a stream cannot be united with a table",
                 "a table becomes a stream with changes(table), a stream a table with latest(stream, key)",
             )
         if first.columns is not None and rows.columns is not None:
@@ -277,7 +277,8 @@ def _check_union_types(first: Rows, rows: Rows, span: Span) -> None:
         if None not in kinds and kinds[0] != kinds[1]:
             raise span.refusal(
                 "union",
-                f"columns that are united have the same type; '{name}' is a {kinds[0]}, '{united_name}' a {kinds[1]}",
+                "columns that are united must have the same type; "
+                f"'{name}' is a {kinds[0]}, '{united_name}' a {kinds[1]}",
                 f"CAST({united_name} AS ...) AS {united_name}",
             )
 

@@ -51,7 +51,7 @@ def fill_in_values(span: Span, what: str, text: str, values: Mapping[str, str]) 
         raise span.refusal(
             what,
             f"a column has the name of something else in '{span}'",
-            "name the variable of a lambda otherwise than columns and the names of the list",
+            "give the variable of the lambda a name that no column and no other item of the list has",
         )
     return filled
 

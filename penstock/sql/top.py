@@ -236,7 +236,7 @@ class _ComparedRank:
             raise self.condition.refusal(
                 "rank",
                 f"the first ranks are kept; found '{self.condition}'",
-                "write <= n, < n or = 1, and the rest behind it",
+                "write <= n, < n or = 1, and the rest after it",
             )
         return count
 

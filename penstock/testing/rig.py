@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
+from penstock.calls import answer_methods
 from penstock.contracts import COMMIT_TIME, Rows
 from penstock.derive.views import query
 from penstock.errors import DeclarationError
@@ -53,6 +54,7 @@ class Crash(Exception):  # noqa: N818 - it is not an error: the test asked for i
     """The instance died where the test asked for it. `rig.restart()` starts the next one."""
 
 
+@answer_methods()
 class Rig(SuggestsNames):
     """An app under test. Methods that change something may be called at any time, in any order.
 

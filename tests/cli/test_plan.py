@@ -110,13 +110,16 @@ def test_what_becomes_of_each_view_is_reported_and_nothing_is_done(
     lines = run("plan", str(declare(CHANGED, IDS, IDS.replace('"ids"', '"more"')))).stdout.splitlines()
     assert lines == [
         "kept as they are: ids",
-        "changed, built again beside the old ones: counts",
+        "changed, rebuilt next to the old ones: counts",
         "new, built from the log: more",
-        "to be read again: 25 rows; the views that are kept stand still meanwhile",
+        "to be read again: 25 rows; the views that are kept do not advance until it is done",
     ]
     start(declare(CHANGED, IDS), 1)
     lines = run("plan", str(declare(CHANGED, IDS))).stdout.splitlines()
-    assert lines[-1] == "still to be read, of what was begun: 15 rows; the views that are kept stand still meanwhile"
+    assert (
+        lines[-1]
+        == "still to be read, of what was begun: 15 rows; the views that are kept do not advance until it is done"
+    )
     assert run("plan", str(declare(COUNTS, IDS))).stdout == "kept as they are: counts, ids\n"
 
 
@@ -133,7 +136,7 @@ def test_a_program_that_would_be_refused_is_reported(
     shown = run("plan", str(declare(CHANGED)))
     assert shown.exit_code == 1
     first, second = shown.stdout.splitlines()
-    assert first == "changed, built again beside the old ones: counts"
+    assert first == "changed, rebuilt next to the old ones: counts"
     removed = "topic 'orders', partition 0: offsets 0 to 39 (40 offsets)"
     assert second == f"no longer in the log, and needed for counts: {removed}"
     assert f"views or sinks are to be built from rows that were removed by retention: {removed}" in shown.stderr

@@ -85,7 +85,7 @@ def test_each_epoch_is_a_document_on_request(run: Callable[..., Result], shop: P
         ("", "app 'shop': it declares no views"),
         (
             'app.view("v", orders.group_by().agg(n="sum(array(id))"))',
-            "shop.py:6: [DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE]",
+            "shop.py:6: the types do not fit in 'sum(array(id))': the first parameter requires ",
         ),
         (
             'app.view("v", orders.map(lambda rows: 1 / 0, schema="id long"))',

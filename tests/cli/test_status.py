@@ -82,7 +82,7 @@ def test_a_backfill_shows_its_progress_and_what_stands_still(run: Callable[..., 
     app = ReadingApp(log)
     app.commit_epoch({orders: 3})
     app.commit_backfill({orders: 1}, {"minutes": "2"})
-    text = "backfill of minutes: 33%, 1 of 3 rows; all other views stand still until it is done"
+    text = "backfill of minutes: 33%, 1 of 3 rows; all other views do not advance until it is done"
     assert f"shop: {text}" in run("status").stdout
     assert f"note:       {text}" in run("status", "shop").stdout
 

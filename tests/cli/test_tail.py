@@ -133,7 +133,7 @@ def test_an_offset_that_a_partition_does_not_have_is_refused_with_how_to_choose_
     log.topic(topic).append({"id": 30}, partition=1)
     result = run("tail", topic, "--from", "16")
     assert result.exit_code == 1
-    assert "partition 0: offset 16 is not there; it has 0 to 15" in result.stderr
+    assert "partition 0: offset 16 does not exist; it has 0 to 15" in result.stderr
     assert "hint: offsets count per partition; choose one with --partition" in result.stderr
     assert run("tail", topic, "--from", "16", "--partition", "1").exit_code == 0
 

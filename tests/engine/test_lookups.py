@@ -198,3 +198,18 @@ def test_the_newest_events_of_a_stream_have_a_history(spark: SparkSession) -> No
         rig.append("moves", [{"customer": 1, "name": "c", "moved": at(20)}])
         rig.run()
         assert names(rig) == {0: "a", 1: "c"}
+
+
+def test_corrected_answers_of_a_window_behind_a_lookup_are_counted(spark: SparkSession) -> None:
+    app, orders, customers = declared()
+    named = orders.join(customers, on="customer", as_of="placed")
+    app.view("minutes", named.window(ps.tumbling("1 minute")).group_by("name").agg(n="count(*)"))
+    with Rig(app, spark=spark) as rig:
+        rig.append("customers", [customer("Ann", -600)])
+        rig.append("orders", [order(0, -300), order(1, -100)])
+        rig.run()
+        assert (rig.view("minutes")[0]["revision"], rig.account("minutes").corrected) == (0, 0)
+        rig.append("orders", [order(2, -299)])
+        rig.run()
+        assert [(row["n"], row["revision"]) for row in rig.view("minutes") if row["n"] == 2] == [(2, 1)]
+        assert rig.account("minutes").corrected == 1

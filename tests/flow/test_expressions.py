@@ -120,7 +120,7 @@ def test_columns_are_not_checked_where_they_are_not_known() -> None:
 
 @pytest.mark.parametrize("given", [3, None, ["a"]])
 def test_an_expression_is_a_text(given: object) -> None:
-    with pytest.raises(DeclarationError, match="a text of Spark SQL"):
+    with pytest.raises(DeclarationError, match="Spark SQL as text"):
         check_expression(given, COLUMNS, instead="")  # type: ignore[arg-type]
 
 

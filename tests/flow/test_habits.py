@@ -38,7 +38,7 @@ from penstock.flow.habits import INSTEAD
         (lambda rows: rows.rename({"price": "cost"}), "columns are renamed as", '.rename(cost="price")?'),
         (lambda rows: rows.rename(columns={"price": "cost"}), "columns are renamed as", '.rename(cost="price")?'),
         (lambda rows: rows.select("price * 2"), "there is no column 'price", 'needs a name: name="price'),
-        (lambda rows: rows.where(lambda row: row.price > 1), "an expression is a text", "goes to .map(...)"),
+        (lambda rows: rows.where(lambda row: row.price > 1), "an expression is Spark SQL as text", "goes to .map(...)"),
         (lambda rows: rows.window("1 minute"), "a window is needed; found '1 minute'", "tumbling('1 minute')"),
         (lambda rows: rows.join(rows, "order_id", "left_outer", within="1 hour"), "how is one of", "mean 'left'?"),
         (len, "the number of its rows is not known when it is declared", 'agg(n="count(*)")'),

@@ -85,7 +85,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("def f():\n    return 1 / 0\n\nf()\n", "shop.py:2: ZeroDivisionError: division by zero"),
         ("import json\njson.loads('{')\n", "shop.py:2: JSONDecodeError: Expecting property name"),
         ("x = (\n", "shop.py:1: SyntaxError: '(' was never closed"),
-        ("raise SystemExit(3)\n", "shop.py:1: the program ended itself"),
+        ("raise SystemExit(3)\n", "shop.py:1: the program called exit"),
         ("raise ValueError\n", "shop.py:1: ValueError"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Stream
 from penstock.errors import DeclarationError
-from penstock.flow.location import Declaring, caller_location, override_location
+from penstock.flow.location import Declaring, caller_location, display_path, override_location
 from penstock.flow.plan import Location
 
 
@@ -66,3 +66,8 @@ def test_an_overridden_location_takes_the_place_of_the_callers_line(orders: Stre
     with override_location(given), pytest.raises(DeclarationError, match=r"^shop\.sql:7: where: there is no column"):
         orders.where("amonut > 1")
     assert Path(orders.where("amount > 1").node.location.file).name == "test_location.py"
+
+
+def test_a_cell_of_a_notebook_is_called_so() -> None:
+    assert display_path("/tmp/ipykernel_4711/1234567.py") == "notebook cell"
+    assert display_path("<ipython-input-3-0a1b>") == "notebook cell"

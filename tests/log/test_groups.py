@@ -225,7 +225,7 @@ def test_an_offset_that_retention_removed_is_an_error_not_a_skip(log: Log, group
     for _ in range(20):
         topic.append({"text": "x" * 500})
     assert topic.starts()[0] > 0
-    with pytest.raises(RangeError, match="offset 0 is not there"):
+    with pytest.raises(RangeError, match="offset 0 does not exist"):
         group.join(["short"])
 
 

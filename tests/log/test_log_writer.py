@@ -321,7 +321,7 @@ def test_a_repair_keeps_sound_positions_and_counts_the_others(written: Path) -> 
         connection.commit()
     repair = plan_repair(written)
     assert (
-        "the positions of 1 writers; they begin anew, and rows that they had written are stored again"
+        "the positions of 1 writers; they start over, and rows that they had written are stored again"
     ) in repair.lost
     carry_out_repair(written, repair)
     with Log(written) as log:
@@ -331,7 +331,7 @@ def test_a_repair_keeps_sound_positions_and_counts_the_others(written: Path) -> 
 def test_a_repair_of_a_lost_catalogue_says_that_writers_begin_anew(written: Path) -> None:
     (written / "catalog.db").unlink()
     repair = plan_repair(written)
-    assert any(line.startswith("the positions of all writers; they begin anew") for line in repair.lost)
+    assert any(line.startswith("the positions of all writers; they start over") for line in repair.lost)
     carry_out_repair(written, repair)
     with Log(written) as log:
         assert log.writer("one").position is None

@@ -46,7 +46,7 @@ def test_a_topic_lets_old_segments_go_when_it_rolls(log: Log) -> None:
     assert statistics.start_offset > 50
     assert statistics.bytes < 12_000
     assert len(topic.read()) == 100 - statistics.start_offset
-    with pytest.raises(RangeError, match="offset 0 is not there"):
+    with pytest.raises(RangeError, match="offset 0 does not exist"):
         topic.read(0)
 
 

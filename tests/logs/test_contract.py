@@ -28,7 +28,7 @@ from penstock.contracts import (
     Wakes,
     Writer,
 )
-from penstock.errors import DeclarationError, RangeError, RowError
+from penstock.errors import DeclarationError, PenstockError, RangeError, RowError
 from penstock.logs import check_log, log_exists, log_url, open_log
 from tests.logs.worlds import BEGIN, WORLDS, World
 from tests.logs.writer_contract import WriterContract, stored_rows
@@ -393,3 +393,8 @@ def test_urls_that_name_no_log_are_refused() -> None:
         check_log("memory:")
     with pytest.raises(DeclarationError, match="a log in memory ends with its process"):
         open_log("memory:/nowhere")
+
+
+def test_a_folder_that_cannot_be_looked_at_is_an_error_in_a_sentence() -> None:
+    with pytest.raises(PenstockError, match="File name too long"):
+        log_exists("x" * 300)

@@ -229,7 +229,7 @@ def test_a_join_in_time_gives_a_stream_and_one_without_a_table(declared: Callabl
 def test_two_streams_are_joined_only_if_sql_says_how_far_apart_their_events_may_be(
     declared: Callable[[], Any], one_end: str
 ) -> None:
-    with pytest.raises(DeclarationError, match="join: it must be said how far apart in time") as refused:
+    with pytest.raises(DeclarationError, match="join: say how far apart in time") as refused:
         declared().app.sql(f"SELECT s.search_id FROM searches s JOIN clicks c ON s.search_id = c.search_id{one_end}")
     assert refused.value.hint == (
         "c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR in ON gives a stream and keeps events for an hour; "
@@ -320,12 +320,12 @@ REFUSED = [
     ),
     (
         "SELECT o.order_id FROM stores o LEFT JOIN customers c USING (country) WHERE c.country IS NULL",
-        "behind USING there is one 'country', and not that of 'c' alone",
+        "after USING there is only one 'country' and not that of 'c' alone",
         "join with ON",
     ),
     (
         "SELECT c.* FROM stores o LEFT JOIN customers c USING (country)",
-        "behind USING there is one 'country', and not that of 'c' alone",
+        "after USING there is only one 'country' and not that of 'c' alone",
         "join with ON",
     ),
     (

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from penstock.app import load_app
+from penstock.errors import DeclarationError
 
 REFUSED = [
     ("SELECT amount", "FROM is missing", None),
     ("SELECT , amount FROM orders", "an item is missing between the commas", None),
-    ("SELECT * EXCEPT (amount) FROM orders", "'*' stands alone", "name the columns"),
-    ("SELECT amount AS 'x' FROM orders", "a name is expected behind AS", "in backquotes"),
+    ("SELECT * EXCEPT (amount) FROM orders", "'*' cannot be part of an expression", "name the columns"),
+    ("SELECT amount AS 'x' FROM orders", "a name is expected after AS", "in backquotes"),
     ("SELECT * FROM orders UNION SELECT * FROM orders", "UNION without ALL is not supported", "UNION ALL"),
     ("SELECT id FROM customers INTERSECT SELECT id FROM customers", "INTERSECT is not supported", "LEFT SEMI JOIN"),
     ("SELECT id FROM customers EXCEPT SELECT id FROM customers", "EXCEPT is not supported", "LEFT ANTI JOIN"),
@@ -18,9 +22,9 @@ REFUSED = [
     ("SELECT (amount + 1 AS x FROM orders", "a ')' is missing for this '('; found '(amount + 1 AS x", None),
     ("SELECT CASE WHEN amount > 1 THEN 1 AS x FROM orders", "END is missing for this 'CASE'", None),
     ("SELECT * FROM orders LATERAL VIEW explode(array(1)) t AS x", "LATERAL VIEW is not supported", ".map("),
-    ("SELECT * FROM orders o (a, b)", "columns are not named behind a table's name", "SELECT a AS b"),
+    ("SELECT * FROM orders o (a, b)", "columns cannot be renamed after a table's name", "SELECT a AS b"),
     ("SELECT * FROM explode(orders)", "EXPLODE is not supported", ".map("),
-    ("SELECT * FROM orders EMIT SOMETIMES", "expected FINAL or CHANGES behind EMIT; found 'SOMETIMES'", None),
+    ("SELECT * FROM orders EMIT SOMETIMES", "expected FINAL or CHANGES after EMIT; found 'SOMETIMES'", None),
     ("SELECT * FROM orders WHERE amount > 1 WHERE amount > 2", "WHERE is said twice", None),
     ("SELECT country FROM orders GROUP BY country WHERE amount > 1", "WHERE must come before GROUP", None),
     ("WITH RECURSIVE a AS (SELECT * FROM orders) SELECT * FROM a", "WITH RECURSIVE", None),
@@ -36,3 +40,11 @@ def test_what_cannot_be_parsed_is_refused(
     query: str, message: str, hint: str | None, check_refused: Callable[..., None]
 ) -> None:
     check_refused(query, message, hint)
+
+
+def test_a_statement_that_was_not_ended_is_answered(tmp_path: Path) -> None:
+    program = tmp_path / "shop.sql"
+    program.write_text("CREATE TABLE a (id BIGINT) WITH (key = 'id')\nCREATE VIEW v AS SELECT * FROM a")
+    with pytest.raises(DeclarationError, match="expected the end; found 'CREATE'") as refused:
+        load_app(program)
+    assert refused.value.hint == "end each statement with ';'"

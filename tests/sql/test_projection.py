@@ -89,7 +89,7 @@ def test_distinct_takes_a_column_by_the_name_that_the_list_gives_it(same: Callab
 
 
 REFUSED = [
-    ("SELECT amount AS x, country AS X FROM orders", "two columns would have the name 'X'", "name one otherwise"),
+    ("SELECT amount AS x, country AS X FROM orders", "two columns would have the name 'X'", "rename one of them"),
     ("SELECT DISTINCT ON (id) * FROM customers", "DISTINCT with ON is of streams", "ROW_NUMBER()"),
     ("SELECT DISTINCT ON (upper(country)) * FROM orders", "DISTINCT ON has names of columns", "in a query inside"),
 ]

@@ -82,10 +82,14 @@ REFUSED = [
     ("SELECT * FROM orders WHERE sum(amount) > 3", "an aggregate is not allowed in WHERE", "HAVING"),
     ("SELECT * FROM orders WHERE rand() > 0.5", "must not depend on when or where", "store the value"),
     ("SELECT * FROM orders WHERE amount >", "where: Spark SQL cannot read this expression", None),
-    ("SELECT * FROM orders UNION ALL SELECT * FROM customers", "streams are united with streams", "changes(table)"),
+    (
+        "SELECT * FROM orders UNION ALL SELECT * FROM customers",
+        "a stream cannot be united with a table",
+        "changes(table)",
+    ),
     (
         "SELECT order_id FROM orders UNION ALL SELECT country FROM orders",
-        "columns that are united have the same type; 'order_id' is a number, 'country' a text",
+        "columns that are united must have the same type; 'order_id' is a number, 'country' a text",
         "CAST(country AS ...) AS country",
     ),
     ("SELECT order_id FROM orders UNION ALL SELECT * FROM orders", "have as many columns; the first has 1", None),

@@ -126,7 +126,7 @@ def test_a_column_is_not_taken_for_the_variable_of_a_lambda() -> None:
         app.sql("SELECT day AS x, transform(tags, x -> x + day) AS t FROM words GROUP BY x, tags")
     assert "test_substitute.py:" in raised.value.message
     assert raised.value.hint is not None
-    assert "name the variable of a lambda otherwise" in raised.value.hint
+    assert "give the variable of the lambda a name" in raised.value.hint
 
 
 JOINED = "FROM orders o JOIN customers c ON o.customer_id = c.id"

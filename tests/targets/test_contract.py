@@ -241,7 +241,7 @@ def test_declaring_the_same_again_changes_nothing_and_another_form_is_refused(wo
         target.apply(1, {"seen": world.additions(1)})
         tables.declare([SEEN])
         for changed in (target_table("seen", "id bigint"), target_table("seen", "id bigint, name string", ("id",))):
-            with pytest.raises(DeclarationError, match="view 'seen': it is there with"):
+            with pytest.raises(DeclarationError, match="view 'seen': it already exists with"):
                 tables.declare([target_table("new", "a int"), changed])
         assert world.stored_ids() == [1]
         with pytest.raises(DeclarationError, match="view 'new'"):

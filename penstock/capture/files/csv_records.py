@@ -160,11 +160,21 @@ def _taken_fields(
             known = f"the columns are: {', '.join(schema.names)}; take only some of the file's columns with --columns"
             raise DeclarationError(
                 f"{where}: {source} names a column that is not in the schema; found '{name}'",
-                hint=closest(name, schema.names) or known,
+                hint=_delimiter_hint(names, schema.names) or closest(name, schema.names) or known,
             )
     if len(set(chosen)) < len(chosen):
         raise DeclarationError(f"{where}: {source} names a column twice; found {', '.join(chosen)}")
     return taken
+
+
+def _delimiter_hint(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The delimiter that the file seems to have, if its first line was read as a single column."""
+    delimiters = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
+    for delimiter, written in delimiters.items():
+        parts = [part.strip().strip('"') for part in names[0].split(delimiter)]
+        if len(names) == 1 and len(parts) > 1 and set(parts) & set(known):
+            return f"the file seems to have another delimiter: --delimiter {written}"
+    return None
 
 
 def _column(index: int, field: Field, nulls: Sequence[str], time_unit: TimeUnit | None) -> _Column:

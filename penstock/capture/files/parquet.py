@@ -176,7 +176,7 @@ def epoch_times(numbers: Column, unit: TimeUnit, *, where: str) -> Column:
             return times.cast(pa.int64()).cast(pa.timestamp("us"))
         return numbers.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("us"), safe=unit != "ns")
     except pa.ArrowInvalid:
-        raise RowError(f"{where}: a number is beyond all times; does it count {unit}?") from None
+        raise RowError(f"{where}: a number is outside the range of timestamps; does it count {unit}?") from None
 
 
 def _read_batches(

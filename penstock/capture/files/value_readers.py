@@ -191,11 +191,11 @@ def epoch_time(value: object, unit: TimeUnit) -> datetime:
     """The time that is so many units after 1970, cut to microseconds. ValueError if it is none."""
     number = Decimal(str(value))
     if not number.is_finite() or number.adjusted() >= _MOST_DIGITS:
-        raise ValueError(f"it is beyond all times; does it count {unit}?")
+        raise ValueError(f"it is outside the range of timestamps; does it count {unit}?")
     try:
         return _EPOCH + timedelta(microseconds=math.floor(number * 1_000_000 / UNITS_PER_SECOND[unit]))
     except OverflowError:
-        raise ValueError(f"it is beyond all times; does it count {unit}?") from None
+        raise ValueError(f"it is outside the range of timestamps; does it count {unit}?") from None
 
 
 def _read_base64(value: object) -> object:

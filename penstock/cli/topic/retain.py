@@ -32,4 +32,4 @@ def retain(
         if as_json:
             print_json(topic_document(log, topic))
         else:
-            print_line(f"the retention of topic '{name}' was changed; writers go by it from their next segment on")
+            print_line(f"the retention of topic '{name}' was changed; it applies from the next segment on")

@@ -54,8 +54,8 @@ class Catalog:
         elif not hidden:
             assert visible is not None
             raise DeclarationError(
-                f"view '{table.name}': it is there with {_difference(visible.table, table)}",
-                hint="build it beside the old one and swap them, or drop it first",
+                f"view '{table.name}': it already exists with {_difference(visible.table, table)}",
+                hint="build it next to the old one and swap them, or drop it first",
             )
         elif unfinished is None or not _is_same(unfinished.table, table):
             if unfinished is not None:

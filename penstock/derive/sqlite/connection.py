@@ -79,7 +79,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
         return  # the process that created the file was killed before it created the tables
     if application != APPLICATION_ID:
         raise DeclarationError(
-            f"{path}: this is no file of views; it is another SQLite database", hint="give the views another path"
+            f"{path}: this is not a file of views, but another SQLite database", hint="give the views another path"
         )
     if version != FORMAT:
         raise DeclarationError(

@@ -229,7 +229,7 @@ def check_url(url: str) -> None:
     if not url.startswith("sqlite:///") or len(url) == len("sqlite:///"):
         raise DeclarationError(
             f"to: this names no SQLite file; found {url!r}",
-            hint="to='sqlite:///reports.db' beside the program, to='sqlite:////data/reports.db' anywhere",
+            hint="to='sqlite:///reports.db' next to the program, to='sqlite:////data/reports.db' anywhere",
         )
 
 

@@ -157,7 +157,7 @@ def _write_bag(connection: sqlite3.Connection, stored: StoredTable, rows: pa.Tab
         ).rowcount
     if deleted != sum(counts):
         raise DamagedError(
-            f"view '{stored.name}': {sum(counts)} rows are to be taken away, and only {deleted} of them are there",
+            f"view '{stored.name}': {sum(counts)} rows are to be removed, and only {deleted} of them are there",
             hint="the view is not what its changes add up to; build it again from the log",
         )
 

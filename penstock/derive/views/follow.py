@@ -178,7 +178,7 @@ def _read_change(ledger: Ledger, view: str, epoch: int) -> ViewChange:
     stored = commit.views if commit else {}
     name = declared_name(view, [*stored, *stored_changes.views, *stored_changes.reset])
     if name in stored_changes.reset:
-        raise _lost_changes_error(name, epoch - 1, f"in epoch {epoch} the view was shown anew")
+        raise _lost_changes_error(name, epoch - 1, f"in epoch {epoch} the view was replaced as a whole")
     files = stored_changes.views.get(name) or ViewChangeFiles(
         stored[name].version, stored[name].columns, stored[name].key
     )

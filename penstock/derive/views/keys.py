@@ -12,6 +12,7 @@ from penstock.engine.state.hashing import key_hasher
 from penstock.engine.state.rows import Column
 from penstock.errors import DeclarationError, RowError
 from penstock.schema.ddl import type_ddl
+from penstock.schema.from_python import MisfitError, reader_of
 
 if TYPE_CHECKING:
     from penstock.engine.ledger.records import StoredView
@@ -51,14 +52,27 @@ class ViewKey:
         if isinstance(key, Mapping):
             if set(key) != set(self.columns):
                 raise self._misfit_error(f"found {', '.join(map(str, key)) or 'nothing'}")
-            return tuple(key[name] for name in self.columns)
+            return self._read([key[name] for name in self.columns])
         if isinstance(key, tuple) or (isinstance(key, list) and len(self.columns) != 1):
             if len(key) != len(self.columns):
                 raise self._misfit_error(f"found {len(key)} values")
-            return tuple(key)
+            return self._read(key)
         if len(self.columns) != 1:
             raise self._misfit_error(f"found {key!r}")
-        return (key,)
+        return self._read([key])
+
+    def _read(self, values: Sequence[object]) -> tuple[object, ...]:
+        """The values, with times, dates and decimals from text, as rows are appended."""
+        return tuple(
+            self._from_text(value, type_) if isinstance(value, str) and _is_read_from_text(type_) else value
+            for value, type_ in zip(values, self.types, strict=True)
+        )
+
+    def _from_text(self, text: str, type_: pa.DataType) -> object:
+        try:
+            return reader_of(type_, "key")(text)
+        except MisfitError as error:
+            raise self._misfit_error(f"found {text!r}", hint=error.hint) from None
 
     def hashes(self, values: Sequence[object]) -> tuple[int, int]:
         """The order and the id of a key, unsigned, as runs are searched by them."""
@@ -78,12 +92,16 @@ class ViewKey:
             for number, index in self._compared
         )
 
-    def _misfit_error(self, found: str) -> DeclarationError:
+    def _misfit_error(self, found: str, hint: str | None = None) -> DeclarationError:
         columns = ", ".join(f"{name} {type_ddl(type_)}" for name, type_ in zip(self.columns, self.types, strict=True))
         return DeclarationError(
             f"view '{self._view}': its key is ({columns}); {found}",
-            hint="give one value, a tuple in the order of the key, or a mapping by column",
+            hint=hint or "give one value, a tuple in the order of the key, or a mapping by column",
         )
+
+
+def _is_read_from_text(type_: pa.DataType) -> bool:
+    return pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_decimal(type_)
 
 
 def _has_plain_equality(type_: pa.DataType) -> bool:

@@ -105,7 +105,7 @@ class OpenView:
                 yield from partition.live_runs()
             except NegativeCountError:
                 raise DamagedError(
-                    f"view '{self.name}': in partition {number} more rows were taken away than were there",
+                    f"view '{self.name}': in partition {number} more rows were removed than it had",
                     hint=REBUILD,
                 ) from None
 

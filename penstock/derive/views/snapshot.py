@@ -33,8 +33,8 @@ class FilesRemovedError(UnavailableError):
 
     def __init__(self, epoch: int, path: Path) -> None:
         super().__init__(
-            f"{path}: the file is not there; epoch {epoch} names it",
-            hint="take a new snapshot: the app has come further, and files of older epochs were removed",
+            f"{path}: the file is missing; epoch {epoch} names it",
+            hint="take a new snapshot: the app has moved on, and files of older epochs were removed",
         )
         self.path = path
 
@@ -149,6 +149,6 @@ def declared_name(view: str, views: Collection[str], where: str = "") -> str:
 def unknown_view_error(name: str, views: Collection[str], where: str = "") -> DeclarationError:
     hint = closest(name, list(views)) or "'penstock views' lists them"
     if not views:
-        hint = "views can be asked once the app has committed its first epoch: append something, and let it run"
+        hint = "views can be queried once the app has committed its first epoch: append something, and run it"
     known = ", ".join(sorted(views)) or "none"
     return DeclarationError(f"{where}there is no view '{name}'; there is {known}", hint=hint)

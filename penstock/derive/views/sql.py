@@ -254,5 +254,5 @@ def _query_error(error: Exception, limits: QueryLimits, views: Mapping[str, Open
         return DeclarationError(f"query: there is no column '{unknown[1]}'", hint=hint)
     plain = _CANDIDATES.sub("", text).partition(": ")[2] or text
     return DeclarationError(
-        f"query: {plain.strip()}", hint="questions are asked in DuckDB's SQL: https://duckdb.org/docs/sql"
+        f"query: {plain.strip()}", hint="queries are written in DuckDB's SQL: https://duckdb.org/docs/sql"
     )

@@ -76,10 +76,10 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> Node:
     if document.get("error"):
         if document.get("error_type") == "not implemented":
             raise _read_only_error(f"found '{' '.join(text.split()[:1]).upper()}'")
-        raise DeclarationError(f"query: {document['error_message']}", hint="questions are asked in DuckDB's SQL")
+        raise DeclarationError(f"query: {document['error_message']}", hint="queries are written in DuckDB's SQL")
     statements = document["statements"]
     if not statements:
-        raise DeclarationError("query: this asks for nothing", hint="begin with SELECT")
+        raise DeclarationError("query: it is empty", hint="begin with SELECT")
     if len(statements) != 1:
         raise DeclarationError(f"query: one statement is needed; found {len(statements)}", hint="ask them one by one")
     tree: Node = statements[0]["node"]
@@ -108,11 +108,11 @@ def _table_name(node: Node) -> str:
     name = str(node["table_name"])
     if node["type"] == "SHOW_REF" and node.get("show_type") == "SHOW_SPECIAL":
         raise DeclarationError(
-            "query: it is not said of which view", hint="'penstock views' lists them; DESCRIBE <view>"
+            "query: it does not say of which view", hint="'penstock views' lists them; DESCRIBE <view>"
         )
     if node["catalog_name"] or node["schema_name"] not in ("", "main"):
         path = ".".join(part for part in (node["catalog_name"], node["schema_name"], name) if part)
-        raise DeclarationError(f"query: only views can be asked; found '{path}'", hint="name a view without a schema")
+        raise DeclarationError(f"query: only views can be queried; found '{path}'", hint="name a view without a schema")
     return name
 
 
@@ -120,7 +120,7 @@ def _refuse_unsafe(node: Node) -> None:
     if node.get("type") == "TABLE_FUNCTION":
         function = str(node["function"].get("function_name", "")).lower()
         if function not in ROW_FUNCTIONS:
-            raise _read_only_error(f"found the function '{function}' behind FROM")
+            raise _read_only_error(f"found the function '{function}' after FROM")
     elif node.get("class") == "FUNCTION":
         function = str(node["function_name"]).lower()
         if _INTERNAL.fullmatch(function):

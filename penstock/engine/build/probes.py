@@ -6,7 +6,7 @@ so that a single job finds all rows that fail. Users' functions are guarded in S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
@@ -29,30 +29,57 @@ from penstock.flow.lateness import lateness
 from penstock.flow.needs import EVERYTHING
 
 STEP = "_step"
+EXPRESSION = "_expression"
 ROW_ORIGIN = (TOPIC, *ORIGIN)
 _GUARD = "_guard"
 
 
+Evaluated = tuple[str, Column]
+"""An expression that a node evaluates on each row, as the user reads it and as Spark evaluates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The expressions of a node, and `rows`: its input, of which some rows may fail."""
+
+    node: flow.Node
+    rows: DataFrame
+    expressions: tuple[Evaluated, ...]
+
+    def describe_failure(self, number: int) -> str:
+        return f"{self.node.location}: {self.expressions[number][0]} fails on it"
+
+    def evaluation(self, number: int) -> DataFrame:
+        """A DataFrame that fails as one of the expressions does."""
+        return _evaluate_all_columns(self.rows.select(self.expressions[number][1].alias("_value")))
+
+
 @dataclass(frozen=True, slots=True)
 class ProbedRows:
-    """The rows of a node that no state is before, None if there are none; and those that failed on the way there."""
+    """The rows of a node that no state is before, None if there are none."""
 
     rows: DataFrame | None
-    failed_rows: tuple[DataFrame, ...] = ()
+    guard: Guard | None = None
 
 
-def find_failing(graph: Graph, plan: flow.Plan) -> DataFrame | None:
-    """Rows on which an expression fails: `_topic`, `_partition`, `_offset`, and `_step`, the number of the node."""
+def guard_expressions(graph: Graph, plan: flow.Plan) -> list[Guard]:
+    """The nodes whose expressions may fail on rows of the log that are to be found."""
     probed_nodes: dict[flow.Node, ProbedRows] = {}
-    failed_rows: list[DataFrame] = []
-    for number, node in enumerate(flow.nodes(plan)):
-        probed_nodes[node] = _guard_node(graph, node, probed_nodes, number)
-        failed_rows += [
-            frame
-            for frame in probed_nodes[node].failed_rows
-            if all(frame is not earlier_frame for earlier_frame in failed_rows)
-        ]
-    return reduce(DataFrame.unionAll, failed_rows).distinct() if failed_rows else None
+    for node in flow.nodes(plan):
+        probed_nodes[node] = _guard_node(graph, node, probed_nodes)
+    return [probed.guard for probed in probed_nodes.values() if probed.guard is not None]
+
+
+def find_failing(spark: SparkSession, guards: Sequence[Guard]) -> DataFrame | None:
+    """Rows on which an expression fails: `_topic`, `_partition`, `_offset`, and the numbers `_step`, `_expression`."""
+    frames = []
+    for number, guard in enumerate(guards):
+        failed_rows = _guarded_rows(spark, guard).where(F.col(_GUARD).isNull())
+        values = [value for _, value in guard.expressions]
+        failed = [F.when(try_eval(spark, F.struct(value)).isNull(), F.lit(at)) for at, value in enumerate(values)]
+        expression = F.coalesce(*failed, F.lit(0)).alias(EXPRESSION)
+        frames.append(failed_rows.select(*ROW_ORIGIN, F.lit(number).alias(STEP), expression))
+    return reduce(DataFrame.unionAll, frames).distinct() if frames else None
 
 
 def find_late(graph: Graph, state: NodeState, watermark: int) -> DataFrame | None:
@@ -90,7 +117,7 @@ def probe_frames(graph: Graph, plan: flow.Plan, *, guard: bool = False) -> list[
         if isinstance(node, flow.Map) and rows is not None:
             frames.append(_evaluate_all_columns(rows))
         elif len(inputs) == 1 and inputs[0] is not None and not has_origin(inputs[0]):
-            values = list(_evaluated_columns(graph.spark, node, inputs[0]))
+            values = [value for _, value in _evaluated_expressions(graph.spark, node, inputs[0])]
             columns = [value.alias(f"_{number}") for number, value in enumerate(values)]
             frames += [_evaluate_all_columns(inputs[0].select(*columns))] if columns else []
     return frames
@@ -116,20 +143,25 @@ def needs_everything(plan: flow.Plan) -> Needs:
     return Needs(dict.fromkeys(every, EVERYTHING), frozenset(every))
 
 
-def _guard_node(graph: Graph, node: flow.Node, probed_nodes: Mapping[flow.Node, ProbedRows], number: int) -> ProbedRows:
+def _guard_node(graph: Graph, node: flow.Node, probed_nodes: Mapping[flow.Node, ProbedRows]) -> ProbedRows:
     """The rows of a node, with its expressions guarded."""
     inputs = [probed_nodes[upstream].rows for upstream in flow.inputs(node)]
     if len(inputs) != 1 or inputs[0] is None:
         return _pass_through(graph, node, probed_nodes)
-    values = list(_evaluated_columns(graph.spark, node, inputs[0]))
-    if not values:
+    expressions = tuple(_evaluated_expressions(graph.spark, node, inputs[0]))
+    if not expressions:
         return _pass_through(graph, node, probed_nodes)
     if not has_origin(inputs[0]):
         return ProbedRows(None)
-    fields = [value.alias(f"_{index}") for index, value in enumerate(values)]
-    guarded_rows = inputs[0].withColumn(_GUARD, try_eval(graph.spark, F.struct(*fields)))
-    failed_rows = guarded_rows.where(F.col(_GUARD).isNull()).select(*ROW_ORIGIN, F.lit(number).alias(STEP))
-    return ProbedRows(_surviving_rows(node, guarded_rows.where(F.col(_GUARD).isNotNull())), (failed_rows,))
+    guard = Guard(node, inputs[0], expressions)
+    guarded_rows = _guarded_rows(graph.spark, guard)
+    return ProbedRows(_surviving_rows(node, guarded_rows.where(F.col(_GUARD).isNotNull())), guard)
+
+
+def _guarded_rows(spark: SparkSession, guard: Guard) -> DataFrame:
+    """The rows with the values of all expressions, or null where one of them fails."""
+    fields = [value.alias(f"_{index}") for index, (_, value) in enumerate(guard.expressions)]
+    return guard.rows.withColumn(_GUARD, try_eval(spark, F.struct(*fields)))
 
 
 def _surviving_rows(node: flow.Node, guarded_rows: DataFrame) -> DataFrame | None:
@@ -187,22 +219,26 @@ def _pass_through(
             return ProbedRows(None)
 
 
-def _evaluated_columns(spark: SparkSession, node: flow.Node, rows: DataFrame) -> Iterator[Column]:
+def _evaluated_expressions(spark: SparkSession, node: flow.Node, rows: DataFrame) -> Iterator[Evaluated]:
     """The expressions that a node evaluates on each row."""
     match node:
         case flow.Where():
-            yield F.expr(node.condition)
+            yield f"where({node.condition!r})", F.expr(node.condition)
         case flow.Select():
-            yield from (F.expr(part.expression) for part in node.columns)
+            for column in node.columns:
+                yield f"{column.name}={column.expression!r}", F.expr(column.expression)
         case flow.Top():
-            yield from (F.expr(part.expression) for part in node.order)
+            for order in node.order:
+                yield f"top(by={order.expression!r})", F.expr(order.expression)
         case flow.Aggregate():
-            yield from (F.expr(key.expression) for key in node.keys)
+            for key in node.keys:
+                yield f"group_by({key.name}={key.expression!r})", F.expr(key.expression)
             for part in node.aggregates:
                 for call in split_aggregates(part.expression).calls:
-                    yield from _arguments(spark, call, rows)
+                    for argument in _arguments(spark, call, rows):
+                        yield f"agg({part.name}={part.expression!r})", argument
                     if call.filter is not None:
-                        yield F.expr(call.filter)
+                        yield f"agg({part.name}={part.expression!r})", F.expr(call.filter)
 
 
 def _arguments(spark: SparkSession, call: Call, rows: DataFrame) -> Iterator[Column]:

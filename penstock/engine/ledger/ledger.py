@@ -226,7 +226,7 @@ class Ledger:
                 raise
             raise UnknownOutcomeError(
                 f"{self._label}: epoch {content['epoch']} may or may not be committed; {error.strerror}",
-                hint="commit it again, or open the ledger again and look",
+                hint="commit it again, or open the ledger again and check",
             ) from error
         self._unsynced = False
 
@@ -278,7 +278,7 @@ class Ledger:
                 f"{self._label}: epoch {content['epoch']} was committed before, with other content",
                 expected=content["epoch"] + 1,
                 actual=content["epoch"],
-                hint="read the last commit and go on from there",
+                hint="read the last commit and continue from there",
             )
 
     def _refuse_unfinished_restore(self, plan: StoredPlan | None) -> None:

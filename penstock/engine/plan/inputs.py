@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pyarrow as pa
 
 from penstock.contracts import Log, Topic, TopicSettings
@@ -9,7 +11,7 @@ from penstock.engine.plan.next_cut import Input
 from penstock.errors import DeclarationError
 from penstock.flow import plan as flow
 from penstock.flow.messages import MESSAGE_SCHEMA
-from penstock.schema.arrow import parse_schema
+from penstock.schema.arrow import evolve, parse_schema
 from penstock.schema.ddl import to_ddl
 
 _NONE: frozenset[str] = frozenset()
@@ -81,29 +83,44 @@ def _check(topic: Topic, node: flow.Source) -> None:
         _check_columns(topic, node, MESSAGE_SCHEMA)
         return
     if topic.settings.key != node.key:
-        raise _other(node, "key", ", ".join(topic.settings.key) or "none", ", ".join(node.key) or "none")
+        stored_key, key = (", ".join(columns) or "none" for columns in (topic.settings.key, node.key))
+        another = "create another topic with this key: the key of a topic cannot be changed"
+        raise _other(node, "key", stored_key, key, another)
     _check_columns(topic, node, parse_schema(node.schema))
 
 
-def _check_columns(topic: Topic, node: flow.Source, schema: pa.Schema) -> None:
-    for field in schema:
+def _check_columns(topic: Topic, node: flow.Source, declared: pa.Schema) -> None:
+    for field in declared:
         if field.name not in topic.schema.names:
-            raise _other(node, "columns", ", ".join(topic.schema.names), field.name)
+            raise _other(node, "columns", ", ".join(topic.schema.names), field.name, _change_of_schema(topic, declared))
         stored = topic.schema.field(field.name)
         if stored.type != field.type:
-            raise _other(node, f"column '{field.name}'", _shown(stored), _shown(field))
+            raise _other(
+                node, f"column '{field.name}'", _shown(stored), _shown(field), _change_of_schema(topic, declared)
+            )
 
 
 def _shown(field: pa.Field[pa.DataType]) -> str:
     return to_ddl(pa.schema([field.with_nullable(True)]))
 
 
-def _other(node: flow.Source, what: str, stored: str, declared: str) -> DeclarationError:
+def _other(node: flow.Source, what: str, stored: str, declared: str, change: str) -> DeclarationError:
     verb = "are" if what == "columns" else "is"
-    change = "add columns or widen types with: penstock topic evolve"
-    if what == "key":
-        change = "create another topic with this key: the key of a topic cannot be changed"
     return DeclarationError(
         f"{node.location}: topic '{node.name}': its {what} in the log {verb} {stored}; this app declares {declared}",
         hint=f"declare the topic as it is, or {change}",
     )
+
+
+def _change_of_schema(topic: Topic, declared: pa.Schema) -> str:
+    """How the topic gets the declared columns beside its own: the command, if the rows in it can stay."""
+    fields = {field.name: field for field in topic.schema}
+    for field in declared:
+        # Rows that are stored may have no value for it.
+        nullable = field.name not in fields or fields[field.name].nullable
+        fields[field.name] = field.with_nullable(nullable)
+    try:
+        evolved = evolve(topic.schema, pa.schema([*fields.values()]), keys=topic.settings.key)
+    except DeclarationError:
+        return "write such rows to another topic: stored columns can only become wider, as int to bigint"
+    return f"change it: penstock topic evolve {topic.name} --schema {shlex.quote(to_ddl(evolved))}"

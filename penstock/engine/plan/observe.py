@@ -104,7 +104,7 @@ def _microseconds(rows: pa.RecordBatch, name: str) -> tuple[Times, Mask]:
     column = rows.column(name)
     if not pa.types.is_timestamp(column.type):
         raise DeclarationError(
-            f"column '{name}': it cannot tell when an event happened; it has the type {column.type}",
+            f"column '{name}': it cannot say when an event happened; it has the type {column.type}",
             hint="name a column of type timestamp",
         )
     times = column.cast(pa.int64()).fill_null(0).to_numpy()  # topics hold all timestamps in microseconds

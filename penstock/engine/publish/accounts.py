@@ -50,6 +50,21 @@ def meters(node: flow.Node, state_of: StateNames) -> list[Meter]:
     return below
 
 
+def count_corrected(node: flow.Node, corrected_by: Mapping[flow.Node, int]) -> int:
+    """How many answers of the last windows before a node were corrected, of those that each window has corrected."""
+    reached, ahead, total = set[int](), [node], 0
+    while ahead:
+        found = ahead.pop()
+        if id(found) in reached:
+            continue
+        reached.add(id(found))
+        if isinstance(found, flow.Aggregate) and found.windowing is not None:
+            total += corrected_by.get(found, 0)
+        else:
+            ahead += flow.inputs(found)
+    return total
+
+
 def has_met_state(node: flow.Node) -> bool | None:
     """Whether the rows of a node have met state, and were counted there; None: some have, and others have not."""
     if isinstance(node, flow.Topic):
@@ -86,7 +101,7 @@ def _count_at_state(below: list[Meter], where: tuple[flow.Node, int], state_of: 
 
 
 def account(view: str, meters_: list[Meter], sources: Counts, states: Counts, staged: Mapping[str, int]) -> Account:
-    """What became of an epoch's events on their way to a view."""
+    """What became of an epoch's events on their way to a view, without its corrections."""
     total = Account()
     staged_here = [meter for meter in meters_ if meter.state is None]
     for meter in meters_:
@@ -108,4 +123,4 @@ def _at(view: str, meter: Meter, sources: Counts, counts: Mapping[str, int]) -> 
         raise PenstockError(
             f"view '{view}': the books do not balance: {came} events came in, {dead} were set aside, {arrived} arrived"
         )
-    return Account(came, arrived - late, late, dead, filtered, counts.get("corrected", 0))
+    return Account(came, arrived - late, late, dead, filtered)

@@ -81,7 +81,7 @@ class AppWriter:
 
     def _known(self) -> Written:
         if self._written is None:
-            raise DeclarationError(f"app '{self._app}': its writer has not begun", hint="call begin first")
+            raise DeclarationError(f"app '{self._app}': its writer has not been started", hint="call begin first")
         return self._written
 
 

@@ -191,7 +191,7 @@ def _check_side_topic(topic: Topic, schema: pa.Schema) -> None:
         kind = "dead" if schema.equals(DEAD_SCHEMA) else "late"
         raise DeclarationError(
             f"topic '{topic.name}': {kind} rows are set aside there, but they do not fit; {'; '.join(reasons)}",
-            hint=f"if nobody needs its rows, drop it, and the app creates it anew: penstock topic drop {topic.name}",
+            hint=f"if nobody needs its rows, drop it, and the app creates it again: penstock topic drop {topic.name}",
         )
 
 

@@ -196,6 +196,6 @@ def _deleted_keys(rows: pa.Table, weights: Weights, key: list[str]) -> pa.Table:
     """The keys whose row has gone, and no other has taken its place."""
     if not (weights < 0).any():
         return rows.slice(0, 0)
-    assert key, "a topic without a key cannot take rows back"
+    assert key, "a topic without a key cannot retract rows"
     removed, added = (rows.filter(pa.array(chosen)).select(key) for chosen in (weights < 0, weights > 0))
     return removed.join(added, keys=key, join_type="left anti")

@@ -17,7 +17,7 @@ from penstock.engine.plan.cut import Cut
 from penstock.engine.plan.last_end import last_end, newest_times
 from penstock.engine.plan.next_cut import Input, latest, times_after, together
 from penstock.engine.plan.watermark import finish
-from penstock.engine.publish.accounts import account, meters
+from penstock.engine.publish.accounts import account, count_corrected, meters
 from penstock.engine.run.compiled import CompiledPlan, EpochResult
 from penstock.flow import plan as flow
 from penstock.flow.lateness import timed_sources
@@ -58,17 +58,22 @@ class Track:
 
     def epoch_accounts(self, ran: EpochResult) -> dict[str, Account]:
         """What became of the events of one epoch, by view and sink."""
+        states = self.engine.states().values()
         state_of = {
             (state.node, state.input): state.name
-            for state in self.engine.states().values()
+            for state in states
             if "events" in ran.state_counts.get(state.name, {})
         }
-        return {
-            output.name: account(
-                output.name, meters(output.node, state_of), ran.source_counts, ran.state_counts, ran.events
-            )
-            for output in self.plan.outputs
-        }
+        corrected_by = dict[flow.Node, int]()
+        for state in states:  # those of one node see the same answers
+            count = ran.state_counts.get(state.name, {}).get("corrected", 0)
+            corrected_by[state.node] = max(count, corrected_by.get(state.node, 0))
+        accounts = {}
+        for output in self.plan.outputs:
+            places = meters(output.node, state_of)
+            events = account(output.name, places, ran.source_counts, ran.state_counts, ran.events)
+            accounts[output.name] = replace(events, corrected=count_corrected(output.node, corrected_by))
+        return accounts
 
     def timed_groups(self) -> set[tuple[str, ...]]:
         """The topics that are read together, whose time is one."""

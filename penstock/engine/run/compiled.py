@@ -17,9 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.engine.build.app import BuiltPlan, build
 from penstock.engine.build.graph import Graph, NodeState
 from penstock.engine.build.probes import (
+    EXPRESSION,
     ROW_ORIGIN,
+    STEP,
     find_failing,
     find_late,
+    guard_expressions,
     has_origin,
     needs_everything,
     probe_frames,
@@ -29,7 +32,7 @@ from penstock.engine.datasource.topic import topic_ref
 from penstock.engine.ledger.records import STAGED_DIRECTORY, Dead, GroupWatermarks, Runs, States, padded_epoch
 from penstock.engine.plan.cut import Cut
 from penstock.engine.plan.next_cut import Input, rows_in
-from penstock.engine.run.failures import FAILURES, is_about_a_row
+from penstock.engine.run.failures import FAILURES, is_about_a_row, reason
 from penstock.engine.run.halving import Span, find_counted
 from penstock.engine.run.reports import ReportedOutputs
 from penstock.engine.run.tasks import ASSIGNMENT_PROPERTY
@@ -41,6 +44,8 @@ from penstock.storage.files import disk_errors
 
 # In epochs with fewer rows a Python task costs more than its rows, so nothing is evaluated twice.
 SMALL_ROWS = 200_000
+# Why an expression fails on a row takes a job to find out, so it is found for this many rows of an epoch.
+MOST_EXPLAINED = 10
 
 PartitionRange = tuple[int, int, int]
 """A partition, and its offsets from start up to end."""
@@ -140,11 +145,23 @@ class CompiledPlan:
         return self._gather_result(built_plan, epoch_input, reports.to_pylist(), staging)
 
     def find_failing_rows(self, epoch_input: EpochInput) -> list[dict[str, Any]]:
-        """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_step`."""
-        graph = self._probing_graph()
-        frame = find_failing(graph, self.plan)
+        """The rows of an epoch on which an expression fails: `_topic`, `_partition`, `_offset`, `_error`."""
+        guards = guard_expressions(self._probing_graph(), self.plan)
+        frame = find_failing(self.session, guards)
         with evaluate_in_place(self.session):
-            return [] if frame is None else self._collect_rows(frame, epoch_input)
+            rows = [] if frame is None else self._collect_rows(frame, epoch_input)
+            for count, row in enumerate(rows):
+                guard, number = guards[row[STEP]], row[EXPRESSION]
+                row["_error"] = guard.describe_failure(number)
+                if count < MOST_EXPLAINED:
+                    row["_error"] += self._failure_of(guard.evaluation(number), row, epoch_input)
+        return rows
+
+    def _failure_of(self, evaluation: DataFrame, row: Mapping[str, Any], epoch_input: EpochInput) -> str:
+        """Why an expression fails on a row, as it ends a sentence; nothing if that cannot be found now."""
+        span = (row["_partition"], row["_offset"], row["_offset"] + 1)
+        error = self.failure_over(epoch_input, [evaluation], row["_topic"], span)
+        return f": {reason(error)}" if error is not None and is_about_a_row(error) else ""
 
     def find_failing_output(self, epoch_input: EpochInput) -> flow.Output | None:
         """A view or sink that fails even when it is run without the others; None if none does."""

@@ -41,11 +41,11 @@ def find_dead(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochIn
     """
     with _translate_failures(plan, epoch_input):
         by_python = is_raised_by_python(error)
-        dead = {} if by_python else _find_in_expressions(compiled_plan, plan, epoch_input)  # 1
+        dead = {} if by_python else _find_in_expressions(compiled_plan, epoch_input)  # 1
         if not dead and any(isinstance(node, flow.Map) for node in flow.nodes(plan)):
             dead = _find_in_functions(compiled_plan, epoch_input)  # 2, 3
         if not dead and by_python:
-            dead = _find_in_expressions(compiled_plan, plan, epoch_input)
+            dead = _find_in_expressions(compiled_plan, epoch_input)
     return merge_dead(epoch_input.dead, dead)
 
 
@@ -63,31 +63,14 @@ def _translate_failures(plan: flow.Plan, epoch_input: EpochInput) -> Iterator[No
         raise plain_failure(error, f"app '{plan.app}', epoch {epoch_input.epoch}") from error
 
 
-def _find_in_expressions(compiled_plan: CompiledPlan, plan: flow.Plan, epoch_input: EpochInput) -> dict[_Origin, str]:
+def _find_in_expressions(compiled_plan: CompiledPlan, epoch_input: EpochInput) -> dict[_Origin, str]:
     try:
         rows = compiled_plan.find_failing_rows(epoch_input)
     except FAILURES as error:
         if is_about_a_row(error):  # a function fails before the expressions are reached
             return {}
         raise
-    steps = list(flow.nodes(plan))
-    return {(row["_topic"], row["_partition"], row["_offset"]): _describe_failure(steps[row["_step"]]) for row in rows}
-
-
-def _describe_failure(node: flow.Node) -> str:
-    match node:
-        case flow.Where():
-            return f"{node.location}: where({node.condition!r}) fails on it"
-        case flow.Select():
-            columns = ", ".join(
-                f"{column.name}={column.expression!r}" for column in node.columns if column.expression != column.name
-            )
-            return f"{node.location}: an expression of select({columns}) fails on it"
-        case flow.Aggregate():
-            columns = ", ".join(f"{column.name}={column.expression!r}" for column in (*node.keys, *node.aggregates))
-            return f"{node.location}: an expression of group_by and agg({columns}) fails on it"
-        case _:
-            return f"{node.location}: an expression fails on it"
+    return {(row["_topic"], row["_partition"], row["_offset"]): row["_error"] for row in rows}
 
 
 def _find_in_functions(compiled_plan: CompiledPlan, epoch_input: EpochInput) -> dict[_Origin, str]:

@@ -51,7 +51,8 @@ _PENSTOCK_ERROR = re.compile(r"penstock\.errors\.(\w+): ([^\n]*)(?:\n  hint: ([^
 _PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): ([^\n]*)", re.MULTILINE)
 # What does not help the user: a code, and settings that an app must not change.
 _IRRELEVANT = re.compile(
-    r";?\s+SQLSTATE: \w+$| If necessary set \S+ to \S+ to bypass this error\.| Consider setting .*faulthandler.*$"
+    r";?\s+SQLSTATE: \w+(; line \d+ pos \d+;?)?$"
+    r"| If necessary set \S+ to \S+ to bypass this error\.| Consider setting .*faulthandler.*$"
 )
 # Py4J's own line only says that a call has failed; the next line says why.
 _NO_REASON = re.compile(r"An error occurred while calling ")
@@ -59,7 +60,7 @@ _ONLY_ABORTED = re.compile(r"Job aborted due to|Exception thrown in awaitResult"
 _JAVA_CLASS = re.compile(r"^(?:: )?(?:\w+\.)+(\w+): ")
 _HINT = "what Spark says about it is in spark.log, in the folder of the app"
 _LOST_HINT = (
-    "if it happens again, look whether the machine is short of memory: its kernel ends processes then (dmesg), and "
+    "if it happens again, check whether the machine is short of memory: its kernel ends processes then (dmesg), and "
     "smaller epochs need less: AppSettings(max_rows=...)"
 )
 _LOSSES = {

@@ -78,6 +78,9 @@ def test_a_header_with_an_unknown_or_a_repeated_column_is_refused_at_once() -> N
     with pytest.raises(DeclarationError, match="not in the schema; found 'nam'") as refused:
         read_csv(b"id,nam\n1,a\n")
     assert refused.value.hint == "did you mean 'name'?"
+    with pytest.raises(DeclarationError, match="found 'id;name'") as refused:
+        read_csv(b"id;name\n1;a\n")
+    assert refused.value.hint == "the file seems to have another delimiter: --delimiter ';'"
     with pytest.raises(DeclarationError, match="a column twice"):
         read_csv(b"id,id\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -35,3 +36,15 @@ def test_a_change_that_stored_rows_do_not_fit_is_refused(run: Callable[..., Resu
     result = run("topic", "evolve", topic, "--schema", "id string")
     assert result.exit_code == 1
     assert "column 'id' changes from int to string" in result.stderr
+
+
+def test_whoever_gives_only_what_changes_is_told_the_command_for_the_whole_schema(
+    run: Callable[..., Result], topic: str
+) -> None:
+    result = run("topic", "evolve", topic, "--schema", "note string")
+    assert result.exit_code == 1
+    assert "column 'id' is gone" in result.stderr
+    command = f"penstock topic evolve {topic} --schema 'id int, note string'"
+    assert f"hint: give the whole schema: {command}" in result.stderr.replace("id int not null", "id int")
+    hint = next(line for line in result.stderr.splitlines() if line.startswith("hint: "))
+    assert run(*shlex.split(hint.partition("schema: penstock ")[2])).exit_code == 0

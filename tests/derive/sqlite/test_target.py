@@ -314,7 +314,7 @@ def test_spellings_of_arrow_types_that_mean_the_same_fit(target: SqliteTarget) -
 def test_removing_a_row_that_does_not_exist_is_reported_as_damage(target: SqliteTarget) -> None:
     target.declare([SEEN])
     target.apply(1, {"seen": additions(SEEN, {"id": 1})})
-    with pytest.raises(DamagedError, match="view 'seen': 2 rows are to be taken away, and only 1 of them"):
+    with pytest.raises(DamagedError, match="view 'seen': 2 rows are to be removed, and only 1 of them"):
         target.apply(2, {"seen": removals(SEEN, {"id": 1}, {"id": 2})})
     assert rows_of(target.path, "select id from seen") == [(1,)]
 

@@ -249,7 +249,7 @@ def test_another_database_is_not_taken_for_views(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE mine (a)")
     for opening in (lambda: SqliteTarget(path), lambda: query(path, "select * from mine")):
-        with pytest.raises(DeclarationError, match="this is no file of views"):
+        with pytest.raises(DeclarationError, match="this is not a file of views"):
             opening()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT * FROM mine").fetchall() == []

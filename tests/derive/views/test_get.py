@@ -114,3 +114,24 @@ def test_another_key_with_the_same_hashes_is_not_taken_for_it(app: WrittenApp) -
     app.add_run(view, 0, Run(pa.record_batch({**row, **hashes})))
     app.commit()
     assert get(app.directory, "v", "mine") is None
+
+
+def test_times_dates_and_decimals_in_a_key_may_be_text(app: WrittenApp) -> None:
+    app.declare(
+        WrittenView(
+            "hours",
+            "station int, at timestamp, day date, price decimal(8,2), n int",
+            ("station", "at", "day", "price"),
+            "keyed",
+        )
+    )
+    at, day, price = datetime(2026, 1, 31, 12, tzinfo=UTC), date(2026, 1, 31), Decimal("1.50")
+    app.upsert("hours", [{"station": 1, "at": at, "day": day, "price": price, "n": 7}])
+    app.commit()
+    for time in ("2026-01-31T12:00:00Z", "2026-01-31 12:00", "2026-01-31T13:00:00+01:00", at):
+        found = get(app.directory, "hours", (1, time, "2026-01-31", "1.5"))
+        assert found is not None
+        assert found["n"] == 7
+    with pytest.raises(DeclarationError, match=r"its key is .station int, at timestamp.*; found 'noon'") as refused:
+        get(app.directory, "hours", (1, "noon", day, price))
+    assert refused.value.hint == "give a time such as '2024-12-31T23:59:59Z'"

@@ -252,7 +252,7 @@ def test_a_wrong_name_has_the_closest_as_a_hint(shop: WrittenApp) -> None:
 
 def test_one_statement_is_asked_at_a_time(shop: WrittenApp) -> None:
     assert "found 2" in refusal(shop, "select 1; select 2").message
-    assert "asks for nothing" in refusal(shop, " -- nothing").message
+    assert "it is empty" in refusal(shop, " -- nothing").message
     assert "syntax error" in refusal(shop, "selec 1").message
     assert query(shop.directory, "select 1 as a;").rows() == [{"a": 1}]
 

@@ -129,7 +129,7 @@ def test_a_file_of_another_size_is_damage(shop: WrittenApp, size: int) -> None:
 def test_rows_taken_away_that_were_not_there_are_damage(shop: WrittenApp) -> None:
     shop.count("bag", [{"x": 2, "tag": None}], [-2])
     shop.commit()
-    with pytest.raises(DamagedError, match="more rows were taken away than were there"):
+    with pytest.raises(DamagedError, match="more rows were removed than it had"):
         query(shop.directory, "select * from bag")
 
 

@@ -168,7 +168,7 @@ def test_mistakes_are_told_in_our_words_first(spark: SparkSession, log: Log) -> 
         (lambda: reading(spark, log).option("from", "noon").load("orders").collect(), "'noon' is not a position"),
         (
             lambda: reading(spark, log).option("from", "7").load("orders").collect(),
-            "offset 7 is not there; it has 0 to 1",
+            "offset 7 does not exist; it has 0 to 1",
         ),
     ]:
         with pytest.raises(PySparkException) as raised:

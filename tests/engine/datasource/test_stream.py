@@ -144,7 +144,7 @@ def test_offsets_that_retention_removed_stop_the_query(spark: SparkSession, log:
     assert first > 10
     with pytest.raises(PySparkException) as raised:
         copy(reading(spark, log, "source"), log, "out", tmp_path / "c")
-    assert f"topic 'source' partition 0: offset 10 is not there; it has {first} to" in str(raised.value)
+    assert f"topic 'source' partition 0: offset 10 does not exist; it has {first} to" in str(raised.value)
 
 
 def test_a_producer_name_belongs_to_one_checkpoint(spark: SparkSession, log: Log, tmp_path: Path) -> None:

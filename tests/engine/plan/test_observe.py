@@ -286,5 +286,5 @@ def test_a_column_that_is_missing_or_no_timestamp_is_refused(events: Topic, now:
     events.append(row(1, now))
     with pytest.raises(DeclarationError, match="there is no column 'att'"):
         everything(events, Timing("att"))
-    with pytest.raises(DeclarationError, match="column 'id': it cannot tell when an event happened"):
+    with pytest.raises(DeclarationError, match="column 'id': it cannot say when an event happened"):
         everything(events, Timing("id"))

@@ -125,7 +125,7 @@ def test_all_targets_have_every_row_once_whatever_dies_fails_or_is_built_again(
     with Log(path / "log") as log:
         log.create_topic("events", "id long")
         append(log, 0)
-        run(program(topic=True, file=file), log)  # before the first commit, a changed program begins anew
+        run(program(topic=True, file=file), log)  # before the first commit, a changed program starts over
         for start in starts:
             append(log, *range(rows, rows + start.rows))
             rows += start.rows

@@ -60,13 +60,22 @@ def no_views(app: ps.App) -> None:
     events_of(app)
 
 
+HINTS = {
+    other_type: "or write such rows to another topic: stored columns can only become wider",
+    other_column: "or change it: penstock topic evolve events --schema 'id bigint, kind string, amount bigint, "
+    "note string, at timestamp, place string'",
+    other_key: "or create another topic with this key",
+    wrong_sum: "cast(... as ...)",
+}
+
+
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
         (other_type, "its column 'amount' in the log is amount bigint; this app declares amount string"),
         (other_column, "its columns in the log are id, kind, amount, note, at; this app declares place"),
         (other_key, "topic 'events': its key in the log is id; this app declares kind"),
-        (wrong_sum, "[DATATYPE_MISMATCH"),
+        (wrong_sum, "the types do not fit in 'sum(array(amount))': "),
         (no_views, "app 'shop': it declares no views"),
     ],
 )
@@ -76,6 +85,7 @@ def test_a_wrong_program_replaces_nobody(rig: Rig, spark: SparkSession, declare:
     with pytest.raises(DeclarationError) as refused, another_instance(rig, spark, app):
         pass
     assert message in refused.value.message
+    assert HINTS.get(declare, "") in str(refused.value.hint)
     assert "\n" not in refused.value.message
     if declare is not no_views:
         assert "test_start.py:" in refused.value.message

@@ -16,6 +16,7 @@ import pytest
 import penstock as ps
 from penstock.engine.ledger.ledger import Ledger
 from penstock.engine.ledger.records import EpochPlan
+from penstock.engine.run.compiled import MOST_EXPLAINED
 from penstock.engine.run.failures import EpochStoppedError, SparkLostError
 from penstock.errors import PenstockError, RowError
 from penstock.flow.settings import AppSettings
@@ -130,9 +131,33 @@ def test_a_dead_row_tells_where_it_was_why_and_all_that_it_held(spark: SparkSess
             for id_, offset in zip(batch.rows.column("id").to_pylist(), batch.offsets, strict=True)
         }
         assert (row["topic"], row["partition"], row["offset"]) == ("events", *offsets[1])
-        assert row["error"].endswith("where('cast(note as int) < 100') fails on it")
+        expression = r"where\('cast\(note as int\) < 100'\) fails on it"
+        assert re.search(rf": {expression}: \[CAST_INVALID_INPUT\] .*'x'", row["error"]), row["error"]
+        assert "SQLSTATE" not in row["error"]
         assert "test_dead.py:" in row["error"]
         assert json.loads(row["row"]) == {"id": 1, "kind": "a", "amount": 1, "note": "x", "at": str(at(1))}
+
+
+def test_of_several_expressions_a_dead_row_names_the_one_that_fails_on_it(spark: SparkSession) -> None:
+    def three_columns(events: Stream) -> Any:
+        return events.select("id", number="cast(note as int)", half="10 div amount", kind="kind")
+
+    with Rig(app_of(three_columns), spark=spark) as rig:
+        rig.append("events", [event(1, 1, note="1"), event(2, 2, note="two"), event(3, 3, amount=0, note="3")])
+        rig.run()
+        errors = {json.loads(row["row"])["id"]: row["error"] for row in rig.rows("shop.dead")}
+        assert "number='cast(note as int)' fails on it: [CAST_INVALID_INPUT]" in errors[2]
+        assert "half='10 div amount' fails on it: [DIVIDE_BY_ZERO]" in errors[3]
+
+
+def test_of_many_dead_rows_all_name_the_expression_and_the_first_the_reason(spark: SparkSession) -> None:
+    with Rig(app_of(in_a_condition), spark=spark) as rig:
+        rig.append("events", noted(*("x" for _ in range(MOST_EXPLAINED + 5))))
+        rig.run()
+        errors = [row["error"] for row in rig.rows("shop.dead")]
+        assert len(errors) == MOST_EXPLAINED + 5
+        assert all("where('cast(note as int) < 100') fails on it" in error for error in errors)
+        assert sum("CAST_INVALID_INPUT" in error for error in errors) == MOST_EXPLAINED
 
 
 @pytest.mark.parametrize("asked_before", [0, 1])
@@ -173,8 +198,8 @@ def test_several_steps_may_fail_on_different_rows_of_one_epoch(spark: SparkSessi
         assert dead_ids(rig) == [10, 11, 12]
         errors = {json.loads(row["row"])["id"]: row["error"] for row in rig.rows("shop.dead")}
         assert "where(" in errors[10]
-        assert "group_by and agg(" in errors[11]
-        assert "select(" in errors[12]
+        assert "group_by(key='1 div (amount - 5)') fails on it: [DIVIDE_BY_ZERO]" in errors[11]
+        assert "n='date(kind)' fails on it: [CAST_INVALID_INPUT]" in errors[12]
         assert [row["id"] for row in rig.view("rows")] == [0, 1, 2, 3]
         assert rig.account("kinds") == rig.account("kinds").__class__(came=7, counted=4, dead=3)
 
