@@ -230,7 +230,7 @@ def test_a_table_has_one_topic_and_a_topic_one_table(app: App) -> None:
 
 def test_a_topic_is_not_both_captured_and_declared_otherwise(app: App) -> None:
     app.table("customers", schema=f"{CUSTOMERS}, committed_at timestamp", key="id", time="committed_at")
-    with pytest.raises(DeclarationError, match="it was declared in another way"):
+    with pytest.raises(DeclarationError, match="it was declared differently"):
         app.capture("sqlite:///shop.db", table="customers", schema=CUSTOMERS)
 
 
