@@ -286,7 +286,7 @@ class Captures:
             return
         if any(known.table == table.table for known in declared.tables):
             raise DeclarationError(
-                f"capture '{name}' captures table '{table.table}' in another way already",
+                f"capture '{name}' already captures table '{table.table}' differently",
                 hint="declare it once and use the result twice",
             )
         self._declared[name] = replace(declared, tables=(*declared.tables, table))

@@ -159,7 +159,7 @@ def test_sql_declares_the_same_table() -> None:
 
 def test_a_second_table_of_a_topic_is_refused_with_the_way_out() -> None:
     app = customers_app()
-    with pytest.raises(DeclarationError, match="it was declared in another way at") as caught:
+    with pytest.raises(DeclarationError, match="it was declared differently at") as caught:
         app.table("names", schema="id bigint, name string", key="id", format="debezium", topic=TOPIC)
     assert caught.value.hint == "an app can read one table of each topic; read the others in apps of their own"
 
