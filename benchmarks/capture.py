@@ -243,7 +243,7 @@ def beside_debezium(server: PostgresServer, directory: Path, ours: float) -> Ite
         return
     command = debezium(server, directory, CHANGES)
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800).stdout
-    theirs = json.loads(out.splitlines()[-1])
+    theirs = json.loads(next(line for line in out.splitlines() if line.startswith('{"changes"')))
     yield compared(
         name,
         CHANGES / ours,
