@@ -9,7 +9,7 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -66,10 +66,14 @@ class CaptureStatus:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a capture is to do: copy tables again, and do without columns ("table.column") that were dropped."""
+    """What a capture is to do: copy tables again, do without columns ("table.column") that were dropped, forget rows.
+
+    To forget means to remove the files of the copy: rows that were erased from a topic may be in them.
+    """
 
     snapshot: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    forget: bool = False
 
 
 class CaptureFolder:
@@ -170,7 +174,7 @@ class CaptureFolder:
         found = {}
         for path in sorted((self.path / _REQUESTS).glob("*.json")):
             content = load_document(Disk(), path, what="request")
-            found[path] = Request(tuple(content["snapshot"]), tuple(content["dropped"]))
+            found[path] = Request(tuple(content["snapshot"]), tuple(content["dropped"]), bool(content["forget"]))
         return found
 
     def settle(self, requests: Sequence[Path]) -> None:
@@ -180,6 +184,11 @@ class CaptureFolder:
 
     def has_requests(self) -> bool:
         return any((self.path / _REQUESTS).glob("*.json"))
+
+    def remove_copy_files(self) -> None:
+        """Remove what the copy has put aside, while nobody captures."""
+        with disk_errors(self._where, but=FileNotFoundError), suppress(FileNotFoundError):
+            shutil.rmtree(self.copy_files)
 
     def remove(self) -> None:
         """Remove the folder with everything in it."""

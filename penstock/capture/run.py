@@ -3,7 +3,7 @@
 Its loop; the same numbers mark the steps in the code:
 
 1. Become the writer `capture.<name>`: an older process of the capture is refused from now on.
-2. Do what was requested: copy tables again, which only changes the position; or accept dropped columns.
+2. Do what was requested: copy tables again, which only changes the position; accept dropped columns; forget rows.
 3. Pump, until it should stop, something is requested, or the database or the log is unavailable.
 4. If unavailable: pause, and begin again with 1 or 2. Any other error ends the capture, and stands in its status.
 """
@@ -212,6 +212,8 @@ class _Run:
             if request.dropped:
                 self.declaration = self.declaration.accepting(frozenset(request.dropped))
                 store_declaration(self.folder.path, self.declaration)
+            if request.forget:
+                self.folder.remove_copy_files()
             known = [table.table for table in self.declaration.tables if table.table in request.snapshot]
             place = CopyPosition.parse(self.writer.position)
             if known and place.source is not None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Everything was done, and copies of the rows may remain.
 COPIES_REMAIN = 3
 
+# A capture looks for what it is asked about once a second.
+FORGET_SECONDS = 20.0
+
 
 @command
 def erase(
@@ -60,7 +63,7 @@ def erase(
         )
     with open_log(log_path) as log:
         erased = {} if check else _erase(log, name, key or [], wait=wait, yes=yes, as_json=as_json)
-        copies = find_copies_in_log(log, log.topic(name))
+        copies = [*_captures_with_copies(log, name), *find_copies_in_log(log, log.topic(name))]
     where = "" if log_path == DEFAULT_LOG else f" --log {log_path}"
     commands = [f"{copy.command}{where if copy.takes_log else ''}" for copy in copies]
     if as_json:
@@ -77,6 +80,7 @@ def _erase(
     log: Log, name: str, given: list[str], *, wait: float | None, yes: bool, as_json: bool
 ) -> dict[str, list[Rewritten]]:
     """Erase the rows of a key; what was done to each topic, by name."""
+    from penstock.capture.erasure import forget_earlier_rows
     from penstock.cli.keys import key_batch, parse_key, partition_of_key
     from penstock.engine.erasure import erase_key
     from penstock.log import ERASE_WAIT_SECONDS
@@ -89,6 +93,7 @@ def _erase(
         typer.confirm(f"Erase all rows of {text} from '{name}'? They cannot be restored.", abort=True, err=True)
     with progress_bar(f"Erasing {text}", topic.statistics()[partition_of_key(topic, batch)].rows) as advance:
         erased = erase_key(log, topic, batch, progress=advance, wait=ERASE_WAIT_SECONDS if wait is None else wait)
+        forget_earlier_rows(log, name, wait=FORGET_SECONDS)
     if as_json:
         return erased
     for erased_from, parts in erased.items():
@@ -97,6 +102,18 @@ def _erase(
         elif erased_from == name:
             print_line(f"no row of this key was stored: {text} in '{name}'")
     return erased
+
+
+def _captures_with_copies(log: Log, name: str) -> list[Copy]:
+    from penstock.capture.erasure import captures_that_remember
+    from penstock.engine.erasure import Copy
+
+    return [
+        Copy(
+            f"capture '{capture}', which was asked to forget the rows, and has not done so yet", "penstock capture list"
+        )
+        for capture in captures_that_remember(log, name)
+    ]
 
 
 def _documents(name: str, erased: dict[str, list[Rewritten]]) -> dict[str, object]:

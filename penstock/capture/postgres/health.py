@@ -43,7 +43,9 @@ def source_health(
         room = min(room, max(0, int(str(safe))))
     problem = _problem(found.is_usable, found.confirmed, position)
     return SourceHealth(
-        state=str(state or ("capturing" if active else "nobody is connected")) if problem is None else f"lost ({wal_status})",
+        state=str(state or ("capturing" if active else "nobody is connected"))
+        if problem is None
+        else f"lost ({wal_status})",
         behind_bytes=max(0, int(str(behind))),
         retained_bytes=retained_bytes,
         limit_bytes=limit,
