@@ -186,17 +186,19 @@ def _block_range(connection: Connection, table: CapturedTable, after: Key | None
     return f"{begin} AND ctid < '({end},0)'::tid", (str(end),)
 
 
-def copy_out(connection: Connection, table: CapturedTable, clauses: str = "") -> bytes:
+def copy_out(connection: Connection, table: CapturedTable, clauses: str = "") -> bytearray:
     """The rows of a table, as CSV."""
     columns = ", ".join(quoted(column.name) for column in table.layout.table_columns)
     statement = f"COPY (SELECT {columns} FROM {table.quoted} {clauses}) TO STDOUT (FORMAT csv)"
     libpq = connection.pgconn
     libpq.send_query(statement.encode())
-    parts: list[memoryview | bytes] = []
+    # Libpq gives each row in memory of its own. To add it to one array at once frees that; a list of rows would keep
+    # Python's garbage collector busy, which takes eight times as long.
+    rows = bytearray()
     _wait(libpq)
     result = libpq.get_result()
     while result is not None and result.status == pq.ExecStatus.COPY_OUT:
-        _read_rows(libpq, parts)
+        _read_rows(libpq, rows)
         result = libpq.get_result()
     problem = None
     while result is not None:
@@ -205,15 +207,15 @@ def copy_out(connection: Connection, table: CapturedTable, clauses: str = "") ->
         result = libpq.get_result()
     if problem is not None:
         raise problem
-    return b"".join(parts)
+    return rows
 
 
-def _read_rows(libpq: pq.abc.PGconn, parts: list[memoryview | bytes]) -> None:
-    get, append = libpq.get_copy_data, parts.append
+def _read_rows(libpq: pq.abc.PGconn, rows: bytearray) -> None:
+    get = libpq.get_copy_data
     while True:
         length, row = get(1)
         if length > 0:
-            append(row)
+            rows += row
         elif length == 0:
             select.select([libpq.socket], [], [])
             libpq.consume_input()
