@@ -32,10 +32,11 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ChunkRows:
-    """The rows of a chunk. `last` is its last key; None: there are no rows after it."""
+    """The rows of a chunk, and the bytes of their texts. `last` is its last key; None: there are no rows after it."""
 
     batch: pa.RecordBatch
     last: Key | None
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Chunk:
     table: CapturedTable
     snapshot: Snapshot
     lsn: int
+    limit: int
     rows: Future[ChunkRows]
 
 
@@ -72,7 +74,7 @@ class ChunkReader:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}'")
-                connection.execute(f"LOCK TABLE {table.quoted} IN ACCESS SHARE MODE".encode())
+                connection.execute(f"LOCK TABLE {table.own_rows} IN ACCESS SHARE MODE".encode())
             except psycopg.errors.LockNotAvailable:
                 connection.execute("ROLLBACK")
                 return None
@@ -82,7 +84,7 @@ class ChunkReader:
                 return None
         rows = self._thread.submit(self._read, table, after, limit, lsn)
         rows.add_done_callback(lambda _: self._notify())
-        return Chunk(table, snapshot, lsn, rows)
+        return Chunk(table, snapshot, lsn, limit, rows)
 
     def discard(self, chunk: Chunk) -> None:
         """Wait for the chunk, without using it."""
@@ -137,10 +139,12 @@ def read_table_chunk(connection: Connection, table: CapturedTable, after: Key | 
     """Read what comes after a key, in the transaction that is open."""
     if table.layout.has_row_id:
         clauses, last = _block_range(connection, table, after, limit)
-        return ChunkRows(read_copy_csv(copy_out(connection, table, clauses), table.layout, 0), last)
-    texts = read_copy_texts(copy_out(connection, table, _key_range(connection, table, after, limit)), table.layout)
+        content = copy_out(connection, table, clauses)
+        return ChunkRows(read_copy_csv(content, table.layout, 0), last, len(content))
+    content = copy_out(connection, table, _key_range(connection, table, after, limit))
+    texts = read_copy_texts(content, table.layout)
     last = last_key(texts, table.layout) if texts.num_rows == limit else None
-    return ChunkRows(convert_copy(texts, table.layout, 0), last)
+    return ChunkRows(convert_copy(texts, table.layout, 0), last, len(content))
 
 
 def take_snapshot(connection: Connection) -> tuple[Snapshot, int]:
@@ -189,7 +193,7 @@ def _block_range(connection: Connection, table: CapturedTable, after: Key | None
 def copy_out(connection: Connection, table: CapturedTable, clauses: str = "") -> bytearray:
     """The rows of a table, as CSV."""
     columns = ", ".join(quoted(column.name) for column in table.layout.table_columns)
-    statement = f"COPY (SELECT {columns} FROM {table.quoted} {clauses}) TO STDOUT (FORMAT csv)"
+    statement = f"COPY (SELECT {columns} FROM {table.own_rows} {clauses}) TO STDOUT (FORMAT csv)"
     libpq = connection.pgconn
     libpq.send_query(statement.encode())
     # Libpq gives each row in memory of its own. To add it to one array at once frees that; a list of rows would keep

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.capture.postgres.catalog import CapturedTable
+from penstock.capture.postgres.chunk_size import ChunkSize
 from penstock.capture.postgres.chunks import Chunk, ChunkReader, ChunkRows, Key
 from penstock.capture.postgres.groups import GroupPart, Verdict, without
 from penstock.capture.postgres.keys import contains, key_texts
@@ -65,7 +66,7 @@ class TableCopies:
         self.unseen: list[int] = []  # transactions that were given, and that a snapshot might not show yet
         self._tables = dict(tables)
         self._reader = reader
-        self._chunk_rows = chunk_rows
+        self._sizes = {name: ChunkSize(chunk_rows, table.row_bytes) for name, table in tables.items()}
         self._reading: _Reading | None = None
         self._given: dict[str, list[_GivenChunk]] = {name: [] for name in tables}
 
@@ -149,7 +150,7 @@ class TableCopies:
         """Take a snapshot for the next chunk of a table, and begin to read it. False: not now, see rule a."""
         given = self._given[name]
         after = given[-1].last if given else self.states[name].key
-        chunk = self._reader.begin(self._tables[name], after, self._chunk_rows, self._shows_all_given)
+        chunk = self._reader.begin(self._tables[name], after, self._sizes[name].rows, self._shows_all_given)
         if chunk is None:
             return False
         self._reading = _Reading(chunk)
@@ -168,6 +169,7 @@ class TableCopies:
         self._reader.clear()
         read = reading.chunk.rows.result()
         table = reading.chunk.table
+        self._sizes[table.name].learn(reading.chunk.limit, read.size)
         fitted = _fit_chunk(reading, read)
         if fitted is None:
             return None
