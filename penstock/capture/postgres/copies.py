@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from penstock.capture.postgres.catalog import CapturedTable
 from penstock.capture.postgres.chunk_size import ChunkSize
 from penstock.capture.postgres.chunks import Chunk, ChunkReader, ChunkRows, Key
-from penstock.capture.postgres.groups import GroupPart, Verdict, without
+from penstock.capture.postgres.groups import GroupPart, JudgeTransaction, without
 from penstock.capture.postgres.keys import contains, key_texts
 from penstock.capture.postgres.position import TableState
 from penstock.capture.postgres.rows import RowChanges
@@ -69,16 +69,19 @@ class TableCopies:
         self._sizes = {name: ChunkSize(chunk_rows, table.row_bytes) for name, table in tables.items()}
         self._reading: _Reading | None = None
         self._given: dict[str, list[_GivenChunk]] = {name: [] for name in tables}
+        self.is_complete = False
+        self._set_complete()
 
-    @property
-    def is_complete(self) -> bool:
-        return all(state.state == "complete" for state in self.states.values())
+    def _set_complete(self) -> None:
+        """`is_complete` is asked for each transaction, so it is not looked up then."""
+        self.is_complete = all(state.state == "complete" for state in self.states.values())
 
     def restart(self, table: CapturedTable) -> None:
         """Copy a table from its beginning, because it has changed as a whole."""
         self._tables[table.name] = table
         state = self.states[table.name]
         self.states[table.name] = replace(state, state="waiting", key=None, rows=0, columns=table.columns)
+        self._set_complete()
         self._given[table.name] = []
         if self._reading is not None and self._reading.chunk.table.name == table.name:
             self._reader.discard(self._reading.chunk)
@@ -100,12 +103,13 @@ class TableCopies:
         if len(self.unseen) > _MOST_UNSEEN and self._reading is None:
             self._shows_all_given(self._reader.snapshot())
 
-    def judge(self, table: str, xid: int) -> Verdict:
+    def judge(self, table: str) -> JudgeTransaction | None:
         """Which chunks that matter for this table contain a transaction: the one being read, then those given."""
         reading = self._reading
         is_read = reading is not None and reading.chunk.table.name == table
-        shown = (reading.chunk.snapshot.shows(xid),) if reading is not None and is_read else ()
-        return (*shown, *(given.chunk.snapshot.shows(xid) for given in self._given[table]))
+        snapshots = [reading.chunk.snapshot] if reading is not None and is_read else []
+        snapshots += [given.chunk.snapshot for given in self._given[table]]
+        return (lambda xid: tuple(snapshot.shows(xid) for snapshot in snapshots)) if snapshots else None
 
     def fit(self, part: GroupPart) -> RowChanges:
         """The changes of a part that may be given, by rule c. Remembers what is newer than the chunk being read."""
@@ -193,6 +197,7 @@ class TableCopies:
                 self.states[name] = replace(state, key=safe.last, rows=state.rows + safe.rows)
                 if safe.last is None:
                     self.states[name] = replace(self.states[name], state="complete", given=0)
+                    self._set_complete()
                     yield name
 
     @property
