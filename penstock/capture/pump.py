@@ -50,7 +50,7 @@ class PumpOptions:
     batch_rows: int = 5_000
     most_rows: int = 200_000
     most_bytes: int = 32 * 1024 * 1024
-    most_seconds: float = 0.025
+    most_seconds: float = 0.1
     attempts: int = 10
     first_pause: float = 0.1
     longest_pause: float = 30.0
