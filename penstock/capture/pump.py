@@ -3,8 +3,9 @@
 Its loop; the same numbers mark the steps in the code:
 
 1. Read from the source what comes after the writer's position.
-2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch. If no
-   position comes for many rows, a writer that can stage rows sets them aside, behind all that is complete.
+2. Gather rows up to an item that has a position; from a source that confirms, up to a heartbeat or a full batch, or for
+   as long as rows may wait. If no position comes for many rows, a writer that can stage rows sets them aside, behind
+   all that is complete.
 3. Write them with that position, in one step; while the log is unavailable, pause and try again.
 4. Confirm the position to the source, and report progress.
 
@@ -16,6 +17,7 @@ ends or begins, what was staged without a position is discarded: it is read agai
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -41,12 +43,14 @@ class PumpOptions:
     """How the pump batches and retries. It gives up after `attempts` failures in a row; pauses between them double.
 
     `most_rows` and `most_bytes` (about, as Arrow holds them) bound what it keeps in memory, if the writer can stage
-    rows: a transaction of the source may be larger. Items are whole: a larger one is kept nevertheless.
+    rows: a transaction of the source may be larger. Items are whole: a larger one is kept nevertheless. Complete rows
+    wait for others at most `most_seconds`: a source that always has a few more would otherwise fill whole batches.
     """
 
     batch_rows: int = 5_000
     most_rows: int = 200_000
     most_bytes: int = 32 * 1024 * 1024
+    most_seconds: float = 0.1
     attempts: int = 10
     first_pause: float = 0.1
     longest_pause: float = 30.0
@@ -92,6 +96,7 @@ class _Pump:
     report: Callable[[Progress], None]
     progress: Progress = field(default_factory=Progress)
     failures: int = 0  # in a row
+    waiting_since: float | None = None  # the oldest complete rows that are not written
 
     def run(self) -> Progress:
         while not self.stop.is_set():
@@ -139,7 +144,15 @@ class _Pump:
         if not isinstance(self.source, Confirms):
             return item.position is not None
         full = gathered.complete_rows >= self.options.batch_rows or gathered.complete_bytes >= self.options.most_bytes
-        return full or not len(item.rows)
+        return full or not len(item.rows) or self._has_waited(gathered)
+
+    def _has_waited(self, gathered: GatheredRows) -> bool:
+        if not gathered.complete_rows:
+            return False
+        now = time.monotonic()
+        if self.waiting_since is None:
+            self.waiting_since = now
+        return now - self.waiting_since >= self.options.most_seconds
 
     def _stage_if_many(self, gathered: GatheredRows) -> None:
         """Step 2 for a transaction that is too large to be kept in memory until its position comes."""
@@ -158,6 +171,7 @@ class _Pump:
     def _write(self, gathered: GatheredRows) -> None:
         if not gathered.has_moved:
             return
+        self.waiting_since = None
         rows = gathered.complete_rows
         position, parts = gathered.take()
         assert position is not None

@@ -219,9 +219,26 @@ def test_the_same_into_the_embedded_log(
 def test_items_of_a_source_that_confirms_are_written_together_up_to_a_pause_or_a_full_batch() -> None:
     log, seen = memory_log(), list[Position]()
     source = ConfirmedMemorySource([*events(3), Pause(), *events(7)], on_durable=seen.append)
-    done = pump(source, log.writer("w"), options=PumpOptions(batch_rows=5))
+    done = pump(source, log.writer("w"), options=PumpOptions(batch_rows=5, most_seconds=60))
     assert seen == [4, 9, 11]
     assert done == Progress(position=11, rows=10, writes=3)
+
+
+def test_rows_of_a_source_that_never_pauses_wait_for_others_only_so_long() -> None:
+    class BusySource(ConfirmedMemorySource):
+        """Gives rows until some of them are written."""
+
+        def read(self, after: Position | None) -> Iterator[Captured]:
+            for item in super().read(after):
+                if confirmed:
+                    return
+                yield item
+
+    confirmed: list[Position] = []
+    source = BusySource(events(1_000_000), on_durable=confirmed.append)
+    done = pump(source, memory_log().writer("w"), options=PumpOptions(batch_rows=10_000_000, most_seconds=0.001))
+    assert len(confirmed) == 1
+    assert 0 < done.rows < 1_000_000
 
 
 def test_each_item_of_another_source_is_durable_before_the_next_is_asked_for() -> None:

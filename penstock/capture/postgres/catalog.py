@@ -24,8 +24,17 @@ from penstock.suggest import closest
 
 _TABLES = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text, c.relpersistence::text,
-       greatest(c.reltuples, 0)::bigint
+       files.rows, files.bytes, c.relhassubclass,
+       array(SELECT a.relid::oid::bigint FROM pg_catalog.pg_partition_ancestors(c.oid) a WHERE a.relid <> c.oid)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(greatest(f.reltuples, 0)), 0)::bigint AS rows,
+           coalesce(sum(f.relpages + coalesce(t.relpages, 0)), 0)::bigint
+             * current_setting('block_size')::bigint AS bytes
+    FROM pg_catalog.pg_class f LEFT JOIN pg_catalog.pg_class t ON t.oid = f.reltoastrelid
+    WHERE f.oid = c.oid AND c.relkind <> 'p'
+       OR f.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p WHERE p.isleaf)
+) files
 WHERE (n.nspname || '.' || c.relname = ANY(%(names)s) OR c.relname = ANY(%(names)s) OR c.oid = ANY(%(oids)s))
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 ORDER BY n.nspname <> 'public', n.nspname
@@ -64,13 +73,24 @@ class CapturedTable:
     columns: ColumnIds
     with_default: frozenset[str]  # columns whose default older rows have without having been written again
     estimated_rows: int
+    row_bytes: int  # about, on the disk of the server; 0: not known
     is_partitioned: bool
+    has_children: bool  # partitions, or tables that inherit from it
+    ancestors: tuple[int, ...]  # the partitioned tables of which it is a part, by their oids
     inserts_only: bool
 
     @property
     def quoted(self) -> str:
         """Its name in statements."""
         return f"{quoted(self.namespace)}.{quoted(self.relation)}"
+
+    @property
+    def own_rows(self) -> str:
+        """Its name where its rows are meant: with those of partitions, without those of tables that inherit from it.
+
+        The stream has the rows of these under their own names, and they may have equal keys.
+        """
+        return self.quoted if self.is_partitioned else f"ONLY {self.quoted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,9 @@ class _Relation:
     identity: str
     persistence: str
     estimated_rows: int
+    estimated_bytes: int
+    has_children: bool
+    ancestors: list[int]
 
     @property
     def quoted(self) -> str:
@@ -226,7 +249,10 @@ def _describe(
         columns={name: (stored[name].number, stored[name].type_oid) for name in names},
         with_default=frozenset(name for name in names if stored[name].has_missing),
         estimated_rows=relation.estimated_rows,
+        row_bytes=relation.estimated_bytes // max(1, relation.estimated_rows) if relation.estimated_rows else 0,
         is_partitioned=relation.kind == "p",
+        has_children=relation.has_children,
+        ancestors=tuple(relation.ancestors),
         inserts_only=table.inserts_only,
     )
 

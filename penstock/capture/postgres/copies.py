@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.capture.postgres.catalog import CapturedTable
+from penstock.capture.postgres.chunk_size import ChunkSize
 from penstock.capture.postgres.chunks import Chunk, ChunkReader, ChunkRows, Key
-from penstock.capture.postgres.groups import GroupPart, Verdict, without
+from penstock.capture.postgres.groups import GroupPart, JudgeTransaction, without
 from penstock.capture.postgres.keys import contains, key_texts
 from penstock.capture.postgres.position import TableState
 from penstock.capture.postgres.rows import RowChanges
@@ -65,19 +66,22 @@ class TableCopies:
         self.unseen: list[int] = []  # transactions that were given, and that a snapshot might not show yet
         self._tables = dict(tables)
         self._reader = reader
-        self._chunk_rows = chunk_rows
+        self._sizes = {name: ChunkSize(chunk_rows, table.row_bytes) for name, table in tables.items()}
         self._reading: _Reading | None = None
         self._given: dict[str, list[_GivenChunk]] = {name: [] for name in tables}
+        self.is_complete = False
+        self._set_complete()
 
-    @property
-    def is_complete(self) -> bool:
-        return all(state.state == "complete" for state in self.states.values())
+    def _set_complete(self) -> None:
+        """`is_complete` is asked for each transaction, so it is not looked up then."""
+        self.is_complete = all(state.state == "complete" for state in self.states.values())
 
     def restart(self, table: CapturedTable) -> None:
         """Copy a table from its beginning, because it has changed as a whole."""
         self._tables[table.name] = table
         state = self.states[table.name]
         self.states[table.name] = replace(state, state="waiting", key=None, rows=0, columns=table.columns)
+        self._set_complete()
         self._given[table.name] = []
         if self._reading is not None and self._reading.chunk.table.name == table.name:
             self._reader.discard(self._reading.chunk)
@@ -99,12 +103,13 @@ class TableCopies:
         if len(self.unseen) > _MOST_UNSEEN and self._reading is None:
             self._shows_all_given(self._reader.snapshot())
 
-    def judge(self, table: str, xid: int) -> Verdict:
+    def judge(self, table: str) -> JudgeTransaction | None:
         """Which chunks that matter for this table contain a transaction: the one being read, then those given."""
         reading = self._reading
         is_read = reading is not None and reading.chunk.table.name == table
-        shown = (reading.chunk.snapshot.shows(xid),) if reading is not None and is_read else ()
-        return (*shown, *(given.chunk.snapshot.shows(xid) for given in self._given[table]))
+        snapshots = [reading.chunk.snapshot] if reading is not None and is_read else []
+        snapshots += [given.chunk.snapshot for given in self._given[table]]
+        return (lambda xid: tuple(snapshot.shows(xid) for snapshot in snapshots)) if snapshots else None
 
     def fit(self, part: GroupPart) -> RowChanges:
         """The changes of a part that may be given, by rule c. Remembers what is newer than the chunk being read."""
@@ -149,7 +154,7 @@ class TableCopies:
         """Take a snapshot for the next chunk of a table, and begin to read it. False: not now, see rule a."""
         given = self._given[name]
         after = given[-1].last if given else self.states[name].key
-        chunk = self._reader.begin(self._tables[name], after, self._chunk_rows, self._shows_all_given)
+        chunk = self._reader.begin(self._tables[name], after, self._sizes[name].rows, self._shows_all_given)
         if chunk is None:
             return False
         self._reading = _Reading(chunk)
@@ -168,6 +173,7 @@ class TableCopies:
         self._reader.clear()
         read = reading.chunk.rows.result()
         table = reading.chunk.table
+        self._sizes[table.name].learn(reading.chunk.limit, read.size)
         fitted = _fit_chunk(reading, read)
         if fitted is None:
             return None
@@ -191,6 +197,7 @@ class TableCopies:
                 self.states[name] = replace(state, key=safe.last, rows=state.rows + safe.rows)
                 if safe.last is None:
                     self.states[name] = replace(self.states[name], state="complete", given=0)
+                    self._set_complete()
                     yield name
 
     @property

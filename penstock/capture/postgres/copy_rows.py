@@ -5,8 +5,6 @@ The texts of values are the same in both ways, so both are converted by the same
 
 from __future__ import annotations
 
-import io
-
 import pyarrow as pa
 from pyarrow import csv
 
@@ -16,7 +14,7 @@ from penstock.capture.postgres.types import ROW_ID_COLUMN, Column, TableLayout
 from penstock.errors import DamagedError
 
 
-def read_copy_csv(data: bytes, layout: TableLayout, commit_time: int) -> pa.RecordBatch:
+def read_copy_csv(data: bytes | bytearray, layout: TableLayout, commit_time: int) -> pa.RecordBatch:
     """The rows of a chunk, with the columns of `TableLayout.schema` and one commit time, in microseconds since 1970.
 
     See `read_copy_texts` for the data. DeclarationError: a value does not fit its type.
@@ -24,7 +22,7 @@ def read_copy_csv(data: bytes, layout: TableLayout, commit_time: int) -> pa.Reco
     return convert_copy(read_copy_texts(data, layout), layout, commit_time)
 
 
-def read_copy_texts(data: bytes, layout: TableLayout) -> pa.RecordBatch:
+def read_copy_texts(data: bytes | bytearray, layout: TableLayout) -> pa.RecordBatch:
     """The texts of a chunk, as binaries: its columns are `layout.table_columns`, selected in this order.
 
     The data is CSV without a header, less than 2 GiB, of whole rows. Null is an empty field without quotes.
@@ -35,7 +33,7 @@ def read_copy_texts(data: bytes, layout: TableLayout) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=schema)
     try:
         table = csv.read_csv(
-            io.BytesIO(data),
+            pa.BufferReader(data),  # type: ignore[arg-type]
             read_options=csv.ReadOptions(use_threads=False, column_names=names, block_size=len(data) + 1),
             parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=csv.ConvertOptions(

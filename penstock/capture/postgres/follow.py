@@ -40,6 +40,7 @@ _GROUP_BYTES = 8 << 20
 _IDLE_SECONDS = 1.0
 _RETRY_SECONDS = 0.05  # a chunk could not be begun
 _BEGIN, _COMMIT = Struct(">xQqI"), Struct(">xBQQq")
+_BEGIN_KIND, _COMMIT_KIND = b"BC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +125,21 @@ class Follower:
             self._budget, message = self._stream.read(rows, self._budget)
             if message is None:
                 break
-            has_given = (yield from self._take(message)) or has_given
+            if message[0] == _BEGIN_KIND:
+                _, commit_time, xid = _BEGIN.unpack(message)
+                self._open = (commit_time + EPOCH_MICROSECONDS, xid)
+            elif message[0] == _COMMIT_KIND:
+                self._commit(self._group, _COMMIT.unpack(message)[2])
+            else:
+                has_given = (yield from self._take(message)) or has_given
         if self._open is not None and self._budget > 0:
             return has_given  # the rest of the transaction is on its way
         return (yield from self._give_group(self._group)) or has_given
 
     def _take(self, message: bytes) -> Steps:
-        """Take one message that is not the change of a row."""
+        """Take one message that is neither the change of a row nor the begin or commit of a transaction."""
         kind = message[:1]
-        if kind == b"B":
-            _, commit_time, xid = _BEGIN.unpack(message)
-            self._open = (commit_time + EPOCH_MICROSECONDS, xid)
-        elif kind == b"C":
-            self._commit(self._group, _COMMIT.unpack(message)[2])
-        elif kind == b"S":
+        if kind == b"S":
             start = decode(message, streaming=False)
             assert isinstance(start, StreamStart)
             self._block = self._staging.open(start.xid)

@@ -21,8 +21,11 @@ _OID = Struct(">I")
 _INSERT = ord("I")
 
 Verdict = tuple[bool, ...]
-JudgeTransaction = Callable[[str, int], Verdict]
-"""Which copies of a table (by its name) already contain a transaction. Rows with different verdicts are kept apart."""
+JudgeTransaction = Callable[[int], Verdict]
+"""Which copies of a table already contain a transaction. Rows with different verdicts are kept apart."""
+
+FindJudge = Callable[[str], JudgeTransaction | None]
+"""By the name of a table. None: no copy matters now, and the verdict of each transaction would be empty."""
 
 
 @dataclass(slots=True)
@@ -34,15 +37,12 @@ class _TableRows:
     streaming: bool
     messages: list[bytes] = field(default_factory=list)
     ends: list[tuple[int, int, int]] = field(default_factory=list)
-
-    def end_transaction(self, commit_time: int, xid: int) -> None:
-        count = len(self.messages)
-        if count > (self.ends[-1][0] if self.ends else 0):
-            self.ends.append((count, commit_time, xid))
+    ended: int = 0  # messages up to the last end
 
     def clear(self) -> None:
         self.messages.clear()
         self.ends.clear()
+        self.ended = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +81,33 @@ class RowGroup:
 
     def end_transaction(self, commit_time: int, xid: int) -> None:
         for rows in self._tables.values():
-            rows.end_transaction(commit_time, xid)
+            count = len(rows.messages)
+            if count > rows.ended:
+                rows.ends.append((count, commit_time, xid))
+                rows.ended = count
 
     @property
     def is_empty(self) -> bool:
         return not any(rows.messages for rows in self._tables.values())
 
-    def take(self, judge: JudgeTransaction) -> Iterator[GroupPart]:
+    def take(self, find_judge: FindJudge) -> Iterator[GroupPart]:
         """Remove and decode all rows. Those of a table stay in order."""
         for rows in self._tables.values():
             if rows.messages:
-                yield from _decode(rows, judge)
+                yield from _decode(rows, find_judge(rows.table.name))
                 rows.clear()
 
 
-def _decode(rows: _TableRows, judge: JudgeTransaction) -> Iterator[GroupPart]:
-    name = rows.table.name
+def _decode(rows: _TableRows, judge: JudgeTransaction | None) -> Iterator[GroupPart]:
+    if judge is None:
+        if rows.ends:
+            yield GroupPart(rows.table, _decode_part(rows, 0, rows.ends), ())
+        return
     start = 0
     part: list[tuple[int, int, int]] = []
     verdict: Verdict = ()
     for end in rows.ends:
-        judged = judge(name, end[2])
+        judged = judge(end[2])
         if part and judged != verdict:
             yield GroupPart(rows.table, _decode_part(rows, start, part), verdict)
             start, part = part[-1][0], []

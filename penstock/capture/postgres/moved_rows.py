@@ -31,7 +31,7 @@ def complete_moved_rows(connection: Connection, part: GroupPart) -> GroupPart:
     texts: list[tuple[object, ...] | None] = []
     for key in zip(*(column.to_pylist() for column in keys), strict=True):
         values = ", ".join(literal(text) for text in key)
-        statement = f"SELECT {names} FROM {part.table.quoted} WHERE ({condition}) = ({values})"
+        statement = f"SELECT {names} FROM {part.table.own_rows} WHERE ({condition}) = ({values})"
         texts.append(connection.execute(statement.encode()).fetchone())
     batch, unchanged = changes.batch, dict(changes.unchanged)
     for place, (name, marks) in enumerate(changes.unchanged.items()):

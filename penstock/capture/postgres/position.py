@@ -32,6 +32,7 @@ class TableState:
     rows: int = 0  # up to `key`
     given: int = 0  # rows of chunks that have been given, of which the last ones may not be safe yet
     fence: int = 0
+    estimated_rows: int = 0  # 0: not known
     oid: int = 0
     columns: ColumnIds = field(default_factory=dict)
 
@@ -97,6 +98,7 @@ def _state_to_json(state: TableState) -> Position:
         **({"rows": state.rows} if state.rows else {}),
         **({"given": state.given} if state.given else {}),
         **({"fence": state.fence} if state.fence else {}),
+        **({"estimated": state.estimated_rows} if state.estimated_rows and state.state != "complete" else {}),
     }
 
 
@@ -110,6 +112,7 @@ def _state_from_json(value: Position | None) -> TableState:
         rows=_number(fields.get("rows", 0)),
         given=_number(fields.get("given", 0)),
         fence=_number(fields.get("fence", 0)),
+        estimated_rows=_number(fields.get("estimated", 0)),
         oid=_number(fields["oid"]),
         columns={name: _column_ids(ids) for name, ids in _mapping(fields["columns"]).items()},
     )

@@ -26,6 +26,8 @@ _HEADER = 25  # the kind, two LSNs and a time
 _FIRST_LSN = Struct(">Q")
 _FEEDBACK = Struct(">cQQQqB")
 _FEEDBACK_SECONDS = 10.0
+_HANDOVER_SECONDS, _HANDOVER_PAUSE = 2.0, 0.05
+_IN_USE = b"55006"
 MESSAGE_BYTES = 400
 """What a message costs beside its bytes, in lists and in decoding."""
 
@@ -62,11 +64,17 @@ class ReplicationStream:
     def start(self, slot: str, lsn: int, *, streams_transactions: bool) -> None:
         """Begin after an LSN."""
         streaming = ", streaming 'on'" if streams_transactions else ""
-        self._run(
+        command = (
             f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(lsn)} (proto_version "
-            f"'{2 if streams_transactions else 1}', publication_names {literal(quoted(slot))}{streaming})",
-            pq.ExecStatus.COPY_BOTH,
+            f"'{2 if streams_transactions else 1}', publication_names {literal(quoted(slot))}{streaming})"
         )
+        # The server may need a moment to notice that an earlier stream of this slot has ended.
+        until = time.monotonic() + _HANDOVER_SECONDS
+        result = self._execute(command)
+        while result.error_field(pq.DiagnosticField.SQLSTATE) == _IN_USE and time.monotonic() < until:
+            time.sleep(_HANDOVER_PAUSE)
+            result = self._execute(command)
+        self._expect(result, pq.ExecStatus.COPY_BOTH)
         self._connection.nonblocking = 1
         self.received = self._durable = lsn
         self._send_feedback()
@@ -153,21 +161,23 @@ class ReplicationStream:
         return self._unavailable(message.splitlines()[0] if message else "the server has ended the stream")
 
     def _rows(self, command: str) -> list[list[str]]:
-        result = self._run(command, pq.ExecStatus.TUPLES_OK)
+        result = self._execute(command)
+        self._expect(result, pq.ExecStatus.TUPLES_OK)
         return [
             [(result.get_value(row, column) or b"").decode() for column in range(result.nfields)]
             for row in range(result.ntuples)
         ]
 
-    def _run(self, command: str, expected: pq.ExecStatus) -> pq.abc.PGresult:
+    def _execute(self, command: str) -> pq.abc.PGresult:
         try:
-            result = self._connection.exec_(command.encode())
+            return self._connection.exec_(command.encode())
         except Exception as error:
             raise self._unavailable(str(error)) from error
+
+    def _expect(self, result: pq.abc.PGresult, expected: pq.ExecStatus) -> None:
         if result.status != expected:
             message = result.error_message.decode(errors="replace").strip()
             raise self._unavailable(message.splitlines()[0] if message else self._problem())
-        return result
 
     def _problem(self) -> str:
         lines = self._connection.error_message.decode(errors="replace").strip().splitlines()

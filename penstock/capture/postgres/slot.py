@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ SELECT slot_type, plugin, database = current_database(), active_pid, confirmed_f
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 """
 _MEMBERS = """
-SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
+SELECT p.pubviaroot, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
        array(SELECT pc.oid::bigint FROM pg_catalog.pg_publication_tables pt
              JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
              JOIN pg_catalog.pg_class pc ON pc.relnamespace = n.oid AND pc.relname = pt.tablename
@@ -142,8 +142,14 @@ def check_publication(connection: Connection, name: str, tables: Sequence[Captur
             f"publication {name}: it does not publish all changes",
             hint=f"ALTER PUBLICATION {quoted(name)} SET (publish = 'insert, update, delete, truncate')",
         )
+    if row is not None and not row[0] and any(table.is_partitioned for table in tables):
+        raise DeclarationError(
+            f"publication {name}: it publishes changes of partitions under the names of these",
+            hint=f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)",
+        )
     members = set(row[2]) if row is not None and isinstance(row[2], list) else set()
-    missing = [table.quoted for table in tables if table.oid not in members]
+    _refuse_partitions(tables, members)
+    missing = [_published(table) for table in tables if table.oid not in members]
     if not missing:
         return
     statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {', '.join(missing)}"
@@ -160,6 +166,23 @@ def check_publication(connection: Connection, name: str, tables: Sequence[Captur
         ) from error
     except psycopg.errors.DuplicateObject:
         check_publication(connection, name, tables)  # somebody created it in the same moment
+
+
+def _refuse_partitions(tables: Sequence[CapturedTable], members: Set[object]) -> None:
+    """A partition has no changes of its own in a publication that has the table of which it is a part."""
+    published = members | {table.oid for table in tables}
+    for table in tables:
+        if not published.isdisjoint(table.ancestors):
+            raise DeclarationError(
+                f"table {table.name}: it is a partition of a table that this capture publishes, under whose name its "
+                "changes come",
+                hint="leave it out, or capture it with another --name",
+            )
+
+
+def _published(table: CapturedTable) -> str:
+    """PostgreSQL would publish tables that inherit from it, too, and refuse changes of those without a key."""
+    return table.own_rows if table.has_children else table.quoted
 
 
 def remember_tables(connection: Connection, name: str, tables: Sequence[CapturedTable]) -> None:

@@ -108,7 +108,7 @@ class PostgresDatabase:
     def copies(self, position: Position | None) -> Sequence[TableCopy]:
         states = {} if position is None else from_json(position).tables
         found = [(table.name, states.get(table.name, TableState())) for table in self._asked]
-        return [TableCopy(name, state.state, state.rows) for name, state in found]
+        return [TableCopy(name, state.state, state.rows, state.estimated_rows or None) for name, state in found]
 
     def end(self) -> Position:
         with closing(connect(self._url)) as connection, server_errors(self._url):
@@ -242,7 +242,7 @@ class PostgresDatabase:
                 state = TableState(fence=fence, oid=table.oid, given=0 if state is None else state.given)
             elif must_copy_again(state.columns, table, self._options, None):
                 state = replace(state, state="waiting", key=None, rows=0)
-            states[table.name] = replace(state, columns=table.columns)
+            states[table.name] = replace(state, columns=table.columns, estimated_rows=table.estimated_rows)
         return replace(position, tables=states)
 
     def _surroundings(self, connection: Connection) -> Surroundings:

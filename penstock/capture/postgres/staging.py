@@ -1,18 +1,16 @@
 """Transactions that are streamed before they have ended: their messages, in a temporary file each, until they commit.
 
 Memory stays flat whatever their size. Each message has the id of its subtransaction, so a part that is rolled back is
-left out when the file is read. Files live as long as one `read` of the source.
+left out when the file is read. The files have no names, so they are gone with the process, however it ends.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from struct import Struct
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from penstock.capture.postgres.pgoutput import StreamAbort
 
@@ -51,13 +49,12 @@ class Staging:
     """All transactions in progress that the server has begun to stream."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-transactions-"))
         self._transactions: dict[int, StagedTransaction] = {}
 
     def open(self, xid: int) -> StagedTransaction:
         """The transaction to which the messages of a block belong."""
         if xid not in self._transactions:
-            file = (self._folder / str(xid)).open("w+b", buffering=_BUFFER)
+            file = cast(BinaryIO, tempfile.TemporaryFile(buffering=_BUFFER))  # noqa: SIM115 - closed by remove
             self._transactions[xid] = StagedTransaction(xid, file)
         return self._transactions[xid]
 
@@ -71,9 +68,7 @@ class Staging:
         transaction = self._transactions.pop(xid, None)
         if transaction is not None:
             transaction.file.close()
-            (self._folder / str(xid)).unlink(missing_ok=True)
 
     def close(self) -> None:
         for xid in list(self._transactions):
             self.remove(xid)
-        shutil.rmtree(self._folder, ignore_errors=True)

@@ -13,6 +13,7 @@ from contextlib import closing
 import pyarrow as pa
 
 from penstock.capture.postgres.catalog import CapturedTable, describe_tables
+from penstock.capture.postgres.chunk_size import ChunkSize
 from penstock.capture.postgres.chunks import emit_message, read_table_chunk, take_snapshot
 from penstock.capture.postgres.connection import Connection, connect, server_errors
 from penstock.capture.postgres.position import lsn_text
@@ -26,7 +27,7 @@ def read_whole_table(url: str, asked: SourceTable, options: SourceOptions) -> Ta
         with server_errors(url):
             (table,) = describe_tables(connection, [asked], dropped=options.dropped)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            connection.execute(f"LOCK TABLE {table.quoted} IN ACCESS SHARE MODE".encode())
+            connection.execute(f"LOCK TABLE {table.own_rows} IN ACCESS SHARE MODE".encode())
             _, end = take_snapshot(connection)
         with closing(connect(url)) as writing, server_errors(url):
             emit_message(writing)  # so that a capture of an idle server comes behind the end
@@ -38,10 +39,13 @@ def read_whole_table(url: str, asked: SourceTable, options: SourceOptions) -> Ta
 
 def _batches(url: str, connection: Connection, table: CapturedTable, chunk_rows: int) -> Iterator[pa.RecordBatch]:
     after: tuple[str, ...] | None = None
+    size = ChunkSize(chunk_rows, table.row_bytes)
     with closing(connection), server_errors(url):
         while True:
-            rows = read_table_chunk(connection, table, after, chunk_rows)
+            limit = size.rows
+            rows = read_table_chunk(connection, table, after, limit)
             yield rows.batch
+            size.learn(limit, rows.size)
             if rows.last is None:
                 return
             after = rows.last

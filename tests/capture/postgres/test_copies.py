@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -14,7 +15,7 @@ from penstock.contracts import Captured, TableEvent
 from tests.capture.database_fold import Fold, Item
 from tests.capture.postgres.conftest import database_of
 from tests.capture.postgres.reading import fold_of
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer, wait_until
 
 
 class Gate:
@@ -125,3 +126,46 @@ def test_a_chunk_is_read_again_if_a_newer_change_is_incomplete(notes: PostgresSe
         chunk = take(items, fold, has_rows)
         assert given_ids(chunk[-1:]) == [1, 2, 3, 4, 5]
         assert_complete(notes, database, items, fold)
+
+
+def test_no_chunk_is_read_while_a_transaction_that_was_given_is_not_visible(notes: PostgresServer) -> None:
+    """Commits that wait for a synchronous standby are in the log of the server, and so in the stream already."""
+    database = database_of(notes, "notes")
+    fold = fold_of(database)
+    with closing(database.read(None)) as items, ThreadPoolExecutor(1) as thread:  # type: ignore[type-var]
+        fold.add(next(items))
+        with commits_that_wait(notes):
+            commit = thread.submit(notes.execute, "UPDATE notes SET v = 'new', body = 'short' WHERE id = 1")
+            wait_until_it_is_sent(notes)
+            taken = take(items, fold, lambda item: has_rows(item) and 1 in given_ids([item]))
+            assert "copy begins" not in [item.what for item in taken if isinstance(item, TableEvent)]
+            heartbeats = [next(items) for _ in range(5)]
+            assert not any(has_rows(item) for item in heartbeats)
+            assert not commit.done()
+            items.close()  # the position remembers what is not visible
+            with closing(database.read(fold.position)) as again:  # type: ignore[type-var]
+                assert not any(has_rows(next(again)) for _ in range(5))
+        commit.result()
+    with closing(database.read(fold.position)) as items:  # type: ignore[type-var]
+        assert_complete(notes, database, items, fold)
+
+
+@contextmanager
+def commits_that_wait(server: PostgresServer) -> Iterator[None]:
+    server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    server.execute("SELECT pg_reload_conf()")
+    try:
+        wait_until(lambda: server.execute("SHOW synchronous_standby_names") == [("nobody",)], lambda: "no reload")
+        yield
+    finally:
+        server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        server.execute("SELECT pg_reload_conf()")
+
+
+def wait_until_it_is_sent(server: PostgresServer) -> None:
+    """Until a commit waits for its standby, and the stream has been sent as far as that."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    wait_until(lambda: server.execute(waiting), lambda: "no commit waits")
+    ((end,),) = server.execute("SELECT pg_current_wal_flush_lsn()::text")
+    sent = f"SELECT 1 FROM pg_stat_replication WHERE sent_lsn >= '{end}'"
+    wait_until(lambda: server.execute(sent), lambda: "the stream was not sent")

@@ -6,6 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
 
 from penstock.contracts import Captured, SourceOptions, SourceTable, TableEvent
@@ -223,6 +224,61 @@ def test_a_large_transaction_needs_little_memory_and_rolled_back_parts_are_left_
     assert placed == 1
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown < 100, f"{grown} MiB for 100 MB"
+
+
+def test_parts_of_streamed_transactions_that_are_rolled_back_are_left_out_whatever_their_nesting(
+    server: PostgresServer,
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    database = database_of(server, "t")
+    fold = fold_of(database)
+    catch_up(database, fold)
+    with server.connect() as one, server.connect() as two, server.connect() as three:
+        for number, connection in enumerate((one, two, three)):
+            connection.execute("BEGIN")
+            insert_parts(connection, number * 100_000)
+        three.execute("ROLLBACK")
+        two.execute("COMMIT")
+        one.execute("COMMIT")
+    items = catch_up(database, fold)
+    rows = server.execute("SELECT id, v FROM t ORDER BY id")
+    assert len(rows) == 2 * 4 * 500
+    assert [tuple(row.values()) for row in fold.rows("t")] == rows
+    assert given_count(items) == len(rows)
+
+
+def insert_parts(connection: psycopg.Connection[object], first: int) -> None:
+    """Eight parts in nested savepoints, each streamed for its size, of which four are rolled back."""
+
+    def insert(part: int) -> None:
+        rows = (
+            f"SELECT n, repeat('x', 500) FROM generate_series({first + part * 500 + 1}, {first + part * 500 + 500}) n"
+        )
+        connection.execute(f"INSERT INTO t {rows}".encode())
+
+    insert(0)
+    connection.execute("SAVEPOINT a")
+    insert(1)
+    connection.execute("SAVEPOINT b")
+    insert(2)
+    connection.execute("ROLLBACK TO b")  # 2
+    insert(3)
+    connection.execute("RELEASE b")
+    connection.execute("SAVEPOINT c")
+    insert(4)
+    connection.execute("SAVEPOINT d")
+    insert(5)
+    connection.execute("RELEASE d")
+    connection.execute("ROLLBACK TO c")  # 4, and 5 which had been released into it
+    insert(6)
+    connection.execute("SAVEPOINT e")
+    insert(7)
+    connection.execute("ROLLBACK TO e")  # 7
+    connection.execute("RELEASE a")
+
+
+def given_count(items: list[Item]) -> int:
+    return sum(len(item.rows) for item in items if isinstance(item, Captured))
 
 
 # -- slots and servers
