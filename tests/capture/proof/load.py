@@ -132,12 +132,12 @@ class _Transaction:
             return
         self._execute("ROLLBACK TO SAVEPOINT transfer")
 
-    def _add(self, table: str, id: int, amount: int) -> bool:
+    def _add(self, table: str, number: int, amount: int) -> bool:
         statement = f"UPDATE {table} SET balance = balance + %s, version = {self.version} WHERE id = %s"
-        self.cursor.execute(statement, (amount, id))
+        self.cursor.execute(statement, (amount, number))
         found = bool(self.cursor.rowcount)
         if found and self.is_recorded:
-            self.cursor.execute(f"INSERT INTO history SELECT id, version FROM {table} WHERE id = %s", (id,))
+            self.cursor.execute(f"INSERT INTO history SELECT id, version FROM {table} WHERE id = %s", (number,))
         return found
 
     def _renumber(self) -> None:
@@ -154,9 +154,9 @@ class _Transaction:
 
     def _insert(self) -> None:
         note = self.dice.randbytes(6_000).hex() if self.dice.random() < 0.1 else "new"
-        id = self.load.new_ids()
-        self.cursor.execute("INSERT INTO items (id, amount, version, note) VALUES (%s, 1, 0, %s)", (id, note))
-        self._set(f"version = {self.version}", f"id = {id}")
+        number = self.load.new_ids()
+        self.cursor.execute("INSERT INTO items (id, amount, version, note) VALUES (%s, 1, 0, %s)", (number, note))
+        self._set(f"version = {self.version}", f"id = {number}")
 
     def _update(self) -> None:
         self._set(f"amount = amount + 1, version = {self.version}", self._some())

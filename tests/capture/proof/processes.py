@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.capture.folder import CaptureFolder
+
 ROOT = Path(__file__).resolve().parents[3]
 PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
 PATIENCE = 300.0
@@ -25,15 +27,20 @@ class CaptureProcess:
         self._tables = [word for table in tables for word in ("--table", table)]
         self._url, self._options = url, options
         self._process: subprocess.Popen[bytes] | None = None
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
 
-    def start(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
+    @property
+    def process(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self, *options: str, environment: Mapping[str, str] | None = None, file_bytes: int | None = None) -> None:
+        """`file_bytes`: no file can become larger, as on a disk that is full."""
         words = ["capture", "run", self._url, *self._tables, "--name", self.name, "--log", str(self.log)]
         self._process = subprocess.Popen(
-            [*PENSTOCK, *words, *self._options, *options],
+            [*_limit(file_bytes), *PENSTOCK, *words, *self._options, *options],
             stdout=self._output,
             stderr=self._output,
-            env=_environment(environment),
+            env=process_environment(environment),
         )
 
     def is_running(self) -> bool:
@@ -61,10 +68,12 @@ class CaptureProcess:
         self._process.terminate()
         return self._process.wait(PATIENCE)
 
-    def ended(self, patience: float = PATIENCE) -> int:
-        """Wait until it ends by itself; its status."""
+    def ended(self, patience: float = PATIENCE, *, must_end: bool = True) -> int | None:
+        """Wait until it ends by itself; its status, or None if it has not ended and need not."""
         assert self._process is not None
-        return self._process.wait(patience)
+        with suppress(*(() if must_end else (subprocess.TimeoutExpired,))):
+            return self._process.wait(patience)
+        return None
 
     def catch_up(self) -> None:
         """Run it until everything is in the log that the database has."""
@@ -84,6 +93,11 @@ class CaptureProcess:
         found: dict[str, Any] = json.loads(penstock("capture", "status", self.name, "--log", self.log, "--json").stdout)
         return found
 
+    def state(self) -> str:
+        """What its status file says."""
+        status = CaptureFolder.at(self.log, self.name).load_status()
+        return "" if status is None else status.state
+
     def verify(self) -> subprocess.CompletedProcess[str]:
         return penstock("capture", "verify", self.name, "--log", self.log)
 
@@ -91,14 +105,30 @@ class CaptureProcess:
         done = penstock("capture", "snapshot", self.name, "--table", table, "--log", self.log)
         assert done.returncode == 0, done.stderr
 
+    def snapshot_all(self) -> None:
+        done = penstock("capture", "snapshot", self.name, "--log", self.log)
+        assert done.returncode == 0, done.stderr
+
 
 def penstock(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [*PENSTOCK, *map(str, words)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=_environment(None), timeout=PATIENCE
+        command, capture_output=True, text=True, check=False, env=process_environment(), timeout=PATIENCE
     )
 
 
-def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+def _limit(file_bytes: int | None) -> list[str]:
+    """What a command begins with whose files are limited. The signal is ignored, so that writing fails."""
+    if file_bytes is None:
+        return []
+    program = "import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    program += (
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, {file_bytes})); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-c", program]
+
+
+def process_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """That of these tests, in which the package of this checkout is imported."""
     return {**os.environ, "PYTHONPATH": str(ROOT), **(more or {})}

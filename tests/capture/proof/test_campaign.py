@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock import Log
-from tests.capture.proof.bank import CAPTURED, Bank, MariaDBBank, PostgresBank
+from tests.capture.proof.bank import CAPTURED, Bank
 from tests.capture.proof.load import Load
 from tests.capture.proof.processes import CaptureProcess
 from tests.capture.proof.reader import SumReader, captured_versions, copied_rows
 from tests.capture.waiting import wait_until
 
-MakeBank = Callable[[], Bank]
-
 
 class Campaign:
     """One load, one capture, one reader."""
 
-    def __init__(self, bank: Bank, folder: Path, seed: int) -> None:
-        self.bank = bank
+    def __init__(self, bank: Bank, folder: Path, seed: int, *, copies_again: bool = True) -> None:
+        self.bank, self.copies_again = bank, copies_again
         self.dice = random.Random(seed)
         self.load = Load(bank, seed)
         self.capture = CaptureProcess(folder / "log", bank.url, CAPTURED)
@@ -48,8 +45,9 @@ class Campaign:
             self.capture.close()
 
     def _disturb(self, number: int) -> None:
-        disturbances = (self._write_large, self._kill_server, self._copy_again, self._add_column, self._truncate)
-        rare = (self._restart_server, self._do_nothing, self._do_nothing, self._copy_again)
+        disturbances = [self._write_large, self._kill_server, self._truncate, self._add_column]
+        disturbances += [self._copy_again] * self.copies_again
+        rare = [self._restart_server, self._do_nothing, self._do_nothing]
         # The first of each in any campaign, then at random.
         chosen = disturbances[number] if number < len(disturbances) else self.dice.choice(disturbances + rare)
         self.done.append(chosen.__name__)
@@ -77,7 +75,8 @@ class Campaign:
 
     def _add_column(self) -> None:
         name = f"extra{len(self.load.columns)}"
-        default = self.dice.choice(("", "DEFAULT 7"))
+        # Rows that exist get a default without being changed, so the table is copied again.
+        default = self.dice.choice(("", "DEFAULT 7")) if self.copies_again else ""
         self.bank.execute(f"ALTER TABLE items ADD COLUMN {name} int {default}")
         self.load.columns.append(name)
 
@@ -86,19 +85,14 @@ class Campaign:
         assert verified.returncode == 0, verified.stdout + verified.stderr
         with Log(self.capture.log) as log:
             for table in CAPTURED:
-                assert copied_rows(log, table) == self.bank.rows(table), table
+                in_order = table != "items" or not self.copies_again
+                assert copied_rows(log, table, in_order=in_order) == self.bank.rows(table), table
             found = captured_versions(log, "accounts") + captured_versions(log, "savings")
         recorded = {tuple(row) for row in self.bank.execute("SELECT id, version FROM history")}
         wrong = {change: found[change] for change in recorded if found[change] != 1}
-        assert recorded and not wrong, f"how often changes came that should be there once: {wrong}"
+        assert recorded
+        assert not wrong, f"how often changes came that should be there once: {wrong}"
         assert self.reader.states > 0
-
-
-@pytest.fixture(params=[PostgresBank, MariaDBBank])
-def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
-    bank = request.param()
-    yield bank
-    bank.server.remove()
 
 
 @pytest.mark.timeout(900)
@@ -110,4 +104,5 @@ def test_a_copy_equals_its_source_whatever_is_killed(bank: Bank, tmp_path: Path)
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(2, 5))
 def test_a_copy_equals_its_source_after_hundreds_of_kills(bank: Bank, tmp_path: Path, seed: int) -> None:
-    Campaign(bank, tmp_path, seed).run(kills=int(os.environ.get("PENSTOCK_KILLS", "100")))
+    campaign = Campaign(bank, tmp_path, seed, copies_again=seed % 2 == 0)
+    campaign.run(kills=int(os.environ.get("PENSTOCK_KILLS", "100")))
