@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from penstock.capture.postgres.chunks import ChunkReader
 from penstock.capture.postgres.copies import TableCopies
 from penstock.capture.postgres.replication import ReplicationStream
 from penstock.capture.postgres.source import PostgresDatabase
@@ -15,6 +16,7 @@ from tests.capture.database_fold import Fold, Item
 from tests.capture.postgres.conftest import database_of
 from tests.capture.postgres.reading import fold_of
 from tests.servers.postgres import PostgresServer
+from tests.servers.wire import Wire
 
 
 class Gate:
@@ -125,3 +127,11 @@ def test_a_chunk_is_read_again_if_a_newer_change_is_incomplete(notes: PostgresSe
         chunk = take(items, fold, has_rows)
         assert given_ids(chunk[-1:]) == [1, 2, 3, 4, 5]
         assert_complete(notes, database, items, fold)
+
+
+def test_a_reader_of_chunks_is_closed_also_when_the_server_cannot_be_reached(server: PostgresServer) -> None:
+    with closing(Wire(server.port)) as wire:
+        reader = ChunkReader(server.url.replace(f":{server.port}/", f":{wire.port}/"))
+        reader.snapshot()
+        wire.cut()
+        reader.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -20,62 +18,7 @@ from tests.capture.proof.load import Load
 from tests.capture.proof.processes import CaptureProcess
 from tests.capture.proof.reader import SumReader, copied_rows
 from tests.capture.waiting import wait_until
-
-
-class Wire:
-    """A way to a server, which can be cut and mended."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._ends: list[socket.socket] = []
-        self._is_cut = False
-        self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        """Whoever is connected is disconnected, and nobody can connect."""
-        self._is_cut = True
-        for end in self._ends:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        self._ends.clear()
-
-    def mend(self) -> None:
-        self._is_cut = False
-
-    def close(self) -> None:
-        self.cut()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._listener.accept()[0]
-                if self._is_cut:
-                    client.close()
-                    continue
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:
-                    client.close()
-                    continue
-                self.connections += 1
-                self._ends += [client, server]
-                for one, two in ((client, server), (server, client)):
-                    threading.Thread(target=_forward, args=(one, two), daemon=True).start()
-
-
-def _forward(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while chunk := source.recv(65536):
-            target.sendall(chunk)
-    for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-            end.close()
+from tests.servers.wire import Wire
 
 
 @pytest.fixture
@@ -86,7 +29,7 @@ def capture(bank: Bank, tmp_path: Path) -> Iterator[CaptureProcess]:
 
 
 def wait_for_state(capture: CaptureProcess, *states: str) -> None:
-    wait_until(lambda: capture.state() in states, f"{states}, not {capture.state()}: {capture.output()}")
+    wait_until(lambda: capture.state() in states, f"{states}: {capture.output()}", while_=capture.is_running)
 
 
 def check(bank: Bank, capture: CaptureProcess) -> None:
