@@ -49,6 +49,7 @@ from penstock.contracts import (
     TableSnapshot,
 )
 from penstock.errors import DeclarationError
+from penstock.storage.files import disk_errors
 
 _FIRST_VERSION_THAT_STREAMS = 140000
 
@@ -164,7 +165,7 @@ class PostgresDatabase:
         with server_errors(self._url):
             position = self._begin_states(connection, position, tables)
         follower = self._start(opened, connection, position, tables)
-        with server_errors(self._url):
+        with server_errors(self._url), disk_errors("temporary files of large transactions"):
             yield from follower.items()
 
     def _start(

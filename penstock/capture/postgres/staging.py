@@ -6,13 +6,12 @@ left out when the file is read. Files live as long as one `read` of the source.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from struct import Struct
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from penstock.capture.postgres.pgoutput import StreamAbort
 
@@ -51,14 +50,14 @@ class Staging:
     """All transactions in progress that the server has begun to stream."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-transactions-"))
         self._transactions: dict[int, StagedTransaction] = {}
 
     def open(self, xid: int) -> StagedTransaction:
         """The transaction to which the messages of a block belong."""
         if xid not in self._transactions:
-            file = (self._folder / str(xid)).open("w+b", buffering=_BUFFER)
-            self._transactions[xid] = StagedTransaction(xid, file)
+            # It has no name, so nothing is left of it when the process is killed.
+            file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115 - `remove` closes it
+            self._transactions[xid] = StagedTransaction(xid, cast("BinaryIO", file))
         return self._transactions[xid]
 
     def abort(self, message: StreamAbort) -> None:
@@ -70,10 +69,9 @@ class Staging:
     def remove(self, xid: int) -> None:
         transaction = self._transactions.pop(xid, None)
         if transaction is not None:
-            transaction.file.close()
-            (self._folder / str(xid)).unlink(missing_ok=True)
+            with suppress(OSError):  # what a full disk refuses is not needed any more
+                transaction.file.close()
 
     def close(self) -> None:
         for xid in list(self._transactions):
             self.remove(xid)
-        shutil.rmtree(self._folder, ignore_errors=True)
