@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import pq
 
 from penstock.capture.postgres.catalog import CapturedTable, literal, quoted
-from penstock.capture.postgres.connection import Connection, connect, server_errors
+from penstock.capture.postgres.connection import Connection, cancel_statement, connect, server_errors
 from penstock.capture.postgres.copy_rows import convert_copy, last_key, read_copy_csv, read_copy_texts
 from penstock.capture.postgres.position import parse_lsn
 from penstock.capture.postgres.visibility import Snapshot, parse_snapshot
@@ -110,7 +110,7 @@ class ChunkReader:
             return
         self._is_closed = True
         if self._connection is not None:
-            self._connection.cancel_safe(timeout=2.0)
+            cancel_statement(self._connection, seconds=2.0)
         self._thread.shutdown(wait=True, cancel_futures=True)
         if self._connection is not None:
             self._connection.close()

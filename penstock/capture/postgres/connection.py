@@ -7,7 +7,7 @@ a row has the same text in both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 import psycopg
@@ -46,6 +46,12 @@ def connect(url: str) -> Connection:
     """A connection in which every statement is a transaction. UnavailableError if the server does not let us in."""
     with server_errors(url):
         return psycopg.connect(connection_string(url), autocommit=True)
+
+
+def cancel_statement(connection: Connection, seconds: float) -> None:
+    """Ask the server to end what this connection waits for. One that cannot be asked has ended it, or will."""
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=seconds)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from penstock.capture.postgres.connection import Connection
 from penstock.capture.postgres.position import StreamPosition, lsn_text
-from penstock.capture.postgres.slot import find_slot
+from penstock.capture.postgres.slot import Slot, find_slot
 from penstock.contracts import SourceHealth, SourceOptions
 
 _RETAINED = """
@@ -41,7 +41,7 @@ def source_health(
     room = None if limit is None else max(0, limit - retained_bytes)
     if safe is not None and room is not None:
         room = min(room, max(0, int(str(safe))))
-    problem = _problem(found.is_usable, found.confirmed, position)
+    problem = _problem(found, position)
     return SourceHealth(
         state=str(state or ("capturing" if active else "nobody is connected"))
         if problem is None
@@ -66,10 +66,11 @@ def _without_slot(has_slot: bool, position: StreamPosition | None, options: Sour
     )
 
 
-def _problem(is_usable: bool, confirmed: int, position: StreamPosition) -> str | None:
-    if not is_usable:
+def _problem(slot: Slot, position: StreamPosition) -> str | None:
+    """Somebody who captures has begun at his position, and moves on: then the one asked about may just be older."""
+    if not slot.is_usable:
         return "the server has removed what it retained for this capture, which was more than max_slot_wal_keep_size"
-    if confirmed > position.lsn:
+    if slot.active_pid is None and slot.confirmed > position.lsn:
         return "its replication slot is ahead of this capture, so changes in between are lost"
     return None
 

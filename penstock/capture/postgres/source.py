@@ -16,7 +16,7 @@ from dataclasses import replace
 from penstock.capture.postgres.catalog import CapturedTable, describe_tables
 from penstock.capture.postgres.changed_tables import looks_the_same, must_copy_again
 from penstock.capture.postgres.chunks import ChunkReader, emit_message, take_snapshot
-from penstock.capture.postgres.connection import Connection, connect, server_errors
+from penstock.capture.postgres.connection import Connection, cancel_statement, connect, server_errors
 from penstock.capture.postgres.copies import TableCopies
 from penstock.capture.postgres.follow import Follower, Item, Surroundings
 from penstock.capture.postgres.groups import GroupPart
@@ -49,6 +49,7 @@ from penstock.contracts import (
     TableSnapshot,
 )
 from penstock.errors import DeclarationError
+from penstock.storage.files import disk_errors
 
 _FIRST_VERSION_THAT_STREAMS = 140000
 
@@ -164,7 +165,7 @@ class PostgresDatabase:
         with server_errors(self._url):
             position = self._begin_states(connection, position, tables)
         follower = self._start(opened, connection, position, tables)
-        with server_errors(self._url):
+        with server_errors(self._url), disk_errors("temporary files of large transactions"):
             yield from follower.items()
 
     def _start(
@@ -207,7 +208,7 @@ class PostgresDatabase:
                         yield Captured(self._asked[0].name)
             finally:
                 if not creation.done():
-                    connection.cancel_safe(timeout=5.0)
+                    cancel_statement(connection, seconds=5.0)
 
     def _check_history(
         self, stream: ReplicationStream, position: StreamPosition, system: str, timeline: int, log_end: int

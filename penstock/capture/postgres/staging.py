@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import BinaryIO, cast
@@ -54,8 +55,9 @@ class Staging:
     def open(self, xid: int) -> StagedTransaction:
         """The transaction to which the messages of a block belong."""
         if xid not in self._transactions:
-            file = cast(BinaryIO, tempfile.TemporaryFile(buffering=_BUFFER))  # noqa: SIM115 - closed by remove
-            self._transactions[xid] = StagedTransaction(xid, file)
+            # It has no name, so nothing is left of it when the process is killed.
+            file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115 - `remove` closes it
+            self._transactions[xid] = StagedTransaction(xid, cast("BinaryIO", file))
         return self._transactions[xid]
 
     def abort(self, message: StreamAbort) -> None:
@@ -67,7 +69,8 @@ class Staging:
     def remove(self, xid: int) -> None:
         transaction = self._transactions.pop(xid, None)
         if transaction is not None:
-            transaction.file.close()
+            with suppress(OSError):  # what a full disk refuses is no longer needed
+                transaction.file.close()
 
     def close(self) -> None:
         for xid in list(self._transactions):

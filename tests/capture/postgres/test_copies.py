@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from penstock.capture.postgres.chunks import ChunkReader
 from penstock.capture.postgres.copies import TableCopies
 from penstock.capture.postgres.replication import ReplicationStream
 from penstock.capture.postgres.source import PostgresDatabase
@@ -16,6 +17,7 @@ from tests.capture.database_fold import Fold, Item
 from tests.capture.postgres.conftest import database_of
 from tests.capture.postgres.reading import fold_of
 from tests.servers.postgres import PostgresServer, wait_until
+from tests.servers.wire import Wire
 
 
 class Gate:
@@ -169,3 +171,11 @@ def wait_until_it_is_sent(server: PostgresServer) -> None:
     ((end,),) = server.execute("SELECT pg_current_wal_flush_lsn()::text")
     sent = f"SELECT 1 FROM pg_stat_replication WHERE sent_lsn >= '{end}'"
     wait_until(lambda: server.execute(sent), lambda: "the stream was not sent")
+
+
+def test_a_reader_of_chunks_is_closed_also_when_the_server_cannot_be_reached(server: PostgresServer) -> None:
+    with closing(Wire(server.port)) as wire:
+        reader = ChunkReader(server.url.replace(f":{server.port}/", f":{wire.port}/"))
+        reader.snapshot()
+        wire.cut()
+        reader.close()

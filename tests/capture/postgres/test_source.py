@@ -306,6 +306,26 @@ def test_a_slot_that_somebody_else_moved_on_stops_the_capture(orders: PostgresSe
         catch_up(database, fold)
 
 
+def test_a_position_of_a_moment_ago_is_no_problem_while_somebody_captures(orders: PostgresServer) -> None:
+    """Whoever asks has read the position before the server answers, and the capture has moved the slot meanwhile."""
+    database = database_of(orders, "orders")
+    fold = fold_of(database)
+    catch_up(database, fold)
+    earlier = fold.position
+    orders.execute("DELETE FROM orders")
+    asked: list[str | None] = []
+
+    def is_ahead(item: Item) -> bool:
+        asked.append(database.health(earlier).problem)
+        return bool(orders.execute("SELECT 1 FROM pg_replication_slots WHERE confirmed_flush_lsn > %s", [lsn]))
+
+    lsn = orders.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")[0][0]
+    follow(database, fold, is_ahead)
+    assert set(asked) == {None}
+    wait_until(lambda: not orders.execute("SELECT 1 FROM pg_replication_slots WHERE active"))
+    assert "ahead of this capture" in (database.health(earlier).problem or "")
+
+
 def test_a_slot_that_retains_too_much_is_dropped(orders: PostgresServer) -> None:
     limited = SourceOptions(name="shop", max_retained_bytes=1_000_000)
     database = database_of(orders, "orders", options=limited)
