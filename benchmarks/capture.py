@@ -133,7 +133,7 @@ def commits_during_a_copy(server: PostgresServer, directory: Path) -> Iterator[M
     command = capture_command(server, directory / "second-log")
     command[command.index("bench")] = "second"
     with process(command):
-        wait_until(lambda: slots(server) == 2, "the second capture did not begin")
+        wait_until(lambda: slots(server) == 1, "the second capture did not begin")
         beside = commit_rate(server)
     run([*PENSTOCK, "capture", "remove", "second", "--yes", "--log", str(directory / "second-log")])
     yield compared(

@@ -30,7 +30,8 @@ from rich.table import Table
 import benchmarks
 from benchmarks.harness import BUILD, Measurement
 
-NOT_PARTS = {"harness", "run", "bids", "engine_peers", "engine_queries", "engine_running", "nexmark"}
+NOT_PARTS = {"harness", "run", "bids", "capture_debezium", "engine_peers", "engine_queries", "engine_running"}
+NOT_PARTS |= {"nexmark"}  # a package
 
 
 @dataclass

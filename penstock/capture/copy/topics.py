@@ -8,6 +8,7 @@ from penstock.contracts import COMMIT_TIME, Log, SourceTable, Topic, TopicSettin
 from penstock.errors import DeclarationError
 from penstock.schema.arrow import conform, evolve, parse_schema
 from penstock.schema.ddl import type_ddl
+from penstock.schema.hashing import can_be_key
 
 # By these columns an outbox says which events belong together, and have to stay in order.
 _EVENT_KEYS = ("aggregate_id", "aggregateid", "aggregateId")
@@ -20,11 +21,22 @@ def table_topic(log: Log, table: SourceTable, name: str, *, partitions: int = 1)
     schema = parse_schema(_nullable_but(table.schema, key))
     if name not in log.topics():
         settings = TopicSettings(partitions=partitions, key=key, time=COMMIT_TIME)
+        _check_key_types(table, schema, key)
         return log.create_topic(name, schema, settings=settings)
     topic = log.topic(name)
     _check_settings(topic, table, key)
     follow_schema(topic, table.name, schema)
     return topic
+
+
+def _check_key_types(table: SourceTable, schema: pa.Schema, key: tuple[str, ...]) -> None:
+    for name in key:
+        if not can_be_key(schema.field(name).type):
+            raise DeclarationError(
+                f"table '{table.name}': its key column '{name}' is a {type_ddl(schema.field(name).type)}, which topics "
+                "cannot have as a key",
+                hint=f'capture it as text: --as-text {table.name}.{name}, or as_text=["{name}"] in app.capture',
+            )
 
 
 def topic_key(table: SourceTable) -> tuple[str, ...]:

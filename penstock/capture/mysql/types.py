@@ -30,7 +30,7 @@ _UNSIGNED: dict[int, pa.DataType] = {
     2: pa.int32(),
     3: pa.int32(),
     4: pa.int64(),
-    8: pa.decimal128(20, 0),
+    8: pa.int64(),  # keys are often of this type, and values beyond bigint are rare: those stop the capture
 }
 _COLUMN_TYPE = re.compile(r"(?P<name>[a-z0-9_]+)\s*(?:\((?P<arguments>.*)\))?(?P<rest>[^()]*)", re.DOTALL)
 _LARGEST_DECIMAL = 38

@@ -72,7 +72,14 @@ def array_from_query(cells: Cells, column: Column) -> Array:
     except pa.ArrowInvalid as error:
         if column.type.kind in ("date", "datetime", "timestamp"):
             raise _no_date_error(column) from error
+        if column.type.kind == "whole":
+            raise _too_large_error(column, _longest(texts)) from error
         raise
+
+
+def _longest(texts: Array) -> object:
+    """Of unsigned numbers with too many digits for their type, one that is too large."""
+    return max(filter(None, texts.to_pylist()), key=lambda text: (len(text), text))
 
 
 def _zoned(times: Array) -> Array:
@@ -87,7 +94,7 @@ def array_from_log(cells: Cells, column: Column) -> Array:
     """The values of a column that row images of the binary log have."""
     type_ = column.type
     if type_.kind == "whole":
-        return _as_declared(_whole_numbers(cells, type_), column)
+        return _whole_numbers(cells, column)
     if type_.kind in ("float", "double"):
         width = 4 if type_.kind == "float" else 8
         return number_array(cells.matrix(width), type_.arrow, cells.valid).cast(column.arrow)
@@ -123,11 +130,23 @@ def _binary_as_text(array: Array, column: Column) -> Array:
         ) from error
 
 
-def _whole_numbers(cells: Cells, type_: ColumnType) -> Array:
+def _whole_numbers(cells: Cells, column: Column) -> Array:
+    type_ = column.type
     numbers = cells.little_endian(type_.width, signed=not type_.unsigned)
     if type_.unsigned and type_.width == 8:
-        return _unsigned(numbers.view(np.uint64), type_.arrow, cells.valid)
-    return number_array(numbers.astype(type_.arrow.to_pandas_dtype()), type_.arrow, cells.valid)
+        if column.as_text:
+            return _unsigned(numbers.view(np.uint64), pa.decimal128(20, 0), cells.valid).cast(pa.string())
+        too_large = cells.valid & (numbers.view(np.int64) < 0)
+        if too_large.any():
+            raise _too_large_error(column, int(numbers.view(np.uint64)[too_large][0]))
+    return _as_declared(number_array(numbers.astype(type_.arrow.to_pandas_dtype()), type_.arrow, cells.valid), column)
+
+
+def _too_large_error(column: Column, value: object) -> DeclarationError:
+    return DeclarationError(
+        f"{column.where}: {value} does not fit into a bigint, whose largest value is {2**63 - 1}",
+        hint=f'capture the column as text: as_text=["{column.name}"]; its topic must be a new one',
+    )
 
 
 def _unsigned(numbers: np.typing.NDArray[np.uint64], type_: pa.DataType, valid: Bools) -> Array:

@@ -33,7 +33,7 @@ TYPES: list[tuple[str, pa.DataType, list[tuple[str, Any]]]] = [
     ("int unsigned", pa.int64(), [("4294967295", 2**32 - 1)]),
     ("int unsigned zerofill", pa.int64(), [("42", 42)]),
     ("bigint", pa.int64(), [(str(-(2**63)), -(2**63)), (str(2**63 - 1), 2**63 - 1)]),
-    ("bigint unsigned", pa.decimal128(20, 0), [("0", Decimal(0)), (str(2**64 - 1), Decimal(2**64 - 1))]),
+    ("bigint unsigned", pa.int64(), [("0", 0), (str(2**63 - 1), 2**63 - 1)]),
     ("decimal(10,2)", pa.decimal128(10, 2), [("-99999999.99", Decimal("-99999999.99")), ("0.05", Decimal("0.05"))]),
     ("decimal(18,9)", pa.decimal128(18, 9), [("-1.000000001", Decimal("-1.000000001")), ("-0.5", Decimal("-0.500000000"))]),
     ("decimal(20,0)", pa.decimal128(20, 0), [("-" + "9" * 20, Decimal("-" + "9" * 20)), ("7", Decimal(7))]),
@@ -177,3 +177,26 @@ def test_columns_that_are_not_captured_do_not_move_those_that_are(world: MariaDB
     assert copied[0] == first
     with opened(world, None, [SourceTable("t")]) as database, pytest.raises(DeclarationError, match=r"uuid"):
         database.tables()
+
+
+def test_unsigned_numbers_beyond_bigint_stop_the_capture_unless_they_are_captured_as_text(world: MariaDBWorld) -> None:
+    largest = str(2**64 - 1)
+    world.execute("CREATE TABLE t (id int PRIMARY KEY, n bigint unsigned)", "CREATE TABLE empty LIKE t")
+    copied, followed, _ = read_both_ways(
+        world, SourceTable("t", as_text=frozenset("n")), f"INSERT INTO t VALUES (1, {largest}), (2, 7)"
+    )
+    assert copied == followed
+    assert [row["n"] for row in copied] == [largest, "7"]
+    with opened(world, None, [SourceTable("t")]) as database, pytest.raises(DeclarationError, match=largest) as error:
+        items_to_end(database, None)
+    assert 'as_text=["n"]' in (error.value.hint or "")
+    fold = Fold({"empty": ("id",)})
+    with opened(world, None, [SourceTable("empty")]) as database:
+        for item in items_to_end(database, None):
+            fold.add(item)
+    world.execute("INSERT INTO empty SELECT * FROM t")
+    with (
+        opened(world, None, [SourceTable("empty")]) as database,
+        pytest.raises(DeclarationError, match=f"column 'n': {largest} does not fit into a bigint"),
+    ):
+        items_to_end(database, fold.position)
