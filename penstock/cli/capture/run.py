@@ -15,7 +15,9 @@ from penstock.cli.capture.output import CaptureOutput
 from penstock.cli.command import command
 from penstock.cli.interrupt import STOP_SIGNALS, end_by_signal
 from penstock.cli.options import DEFAULT_LOG, LogPath, open_log, option_parser
+from penstock.cli.output import print_stderr
 from penstock.errors import DeclarationError
+from penstock.secrets import masked_url
 from penstock.units import parse_size
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def run(
         if ":" in source:
             given = _Options(table or [], outbox or [], topic or [], columns or [], as_text or [], partitions)
             declaration = given.declaration(source, name, max_retained)
+            _warn_of_password(source)
         else:
             declaration = _stored(log, source, has_options=bool(table or outbox or topic or columns or as_text))
         stop = threading.Event()
@@ -91,6 +94,14 @@ def run(
             run_capture(declaration, log, once=once, stop=stop, report=output.report)
     if received:
         raise typer.Exit(128 + received[0])
+
+
+def _warn_of_password(url: str) -> None:
+    if masked_url(url) != url:
+        print_stderr(
+            "warning: others on this machine see the password in the list of processes; put it into a variable of the "
+            "environment and write '${NAME}' in its place, in single quotes"
+        )
 
 
 def _stored(log: Log, name: str, *, has_options: bool) -> CaptureDeclaration:

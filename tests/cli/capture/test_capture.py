@@ -85,6 +85,14 @@ def test_a_password_is_nowhere_to_be_seen(run: Run, folder: Path) -> None:
     assert [(path.name, path.stat().st_mode & 0o777) for path in stored] == [("capture.json", 0o600)]
 
 
+def test_a_password_in_the_arguments_gets_a_warning(run: Run) -> None:
+    written, kept = "nosuch://app:hidden-word@db/shop", "nosuch://app:${SHOP_PASSWORD}@db/shop"
+    result = run("capture", "run", written, "--table", "orders")
+    assert "in the list of processes" in result.stderr
+    assert "hidden-word" not in result.output
+    assert "in the list of processes" not in run("capture", "run", kept, "--table", "orders").stderr
+
+
 def test_a_snapshot_is_requested_and_taken_at_the_next_start(run: Run, url: str) -> None:
     assert run("capture", url, "--table", "orders", "--once").exit_code == 0
     assert lines(run("capture", "snapshot", "--table", "orders")) == [
