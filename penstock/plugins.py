@@ -13,6 +13,7 @@ from types import ModuleType
 from urllib.parse import urlsplit
 
 from penstock.errors import DeclarationError
+from penstock.secrets import masked_url
 from penstock.suggest import closest
 
 OWN_PACKAGE = "penstock"
@@ -75,13 +76,14 @@ class Plugins:
         return module
 
     def _unknown_scheme_error(self, url: object, scheme: str, where: str) -> DeclarationError:
+        shown = masked_url(url) if isinstance(url, str) else url
         known = self.schemes()
         suggestion = closest(scheme, known) if scheme else None
         available = f"there is {', '.join(f'{name}:' for name in known)}, as in '{self.example}'"
         if scheme and isinstance(url, str) and "://" in url:
             hint = f"{suggestion or available}; others come with packages that have an entry point in '{self.group}'"
-            return DeclarationError(f"{where}: there is no {self.kind} for '{scheme}:'; found {url!r}", hint=hint)
-        return DeclarationError(f"{where}: a {self.kind} is a URL; found {url!r}", hint=suggestion or available)
+            return DeclarationError(f"{where}: there is no {self.kind} for '{scheme}:'; found {shown!r}", hint=hint)
+        return DeclarationError(f"{where}: a {self.kind} is a URL; found {shown!r}", hint=suggestion or available)
 
 
 def _package_of(entry: EntryPoint) -> str:
