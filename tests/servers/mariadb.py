@@ -12,8 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from typing import Any
 import pymysql
 import pytest
 
-_WAIT_SECONDS = 60
+from tests.servers.starting import WAIT_SECONDS, free_port, wait_until
+
 _SETTINGS = {
     "log_bin": "binlog",
     "binlog_format": "ROW",
@@ -147,22 +147,8 @@ class MariaDBServer:
         if self._process is None:
             return
         self._process.send_signal(number)
-        self._process.wait(_WAIT_SECONDS)
+        self._process.wait(WAIT_SECONDS)
         self._process = None
-
-
-def wait_until(condition: Callable[[], object], describe: Callable[[], object] = lambda: "") -> None:
-    """Wait until a condition holds; after a minute the test fails with the description."""
-    end = time.monotonic() + _WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"waited {_WAIT_SECONDS} s in vain; {describe()}"
-        time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _server_user() -> list[str]:

@@ -9,11 +9,9 @@ import atexit
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,8 @@ from typing import Any
 import psycopg
 import pytest
 
-_WAIT_SECONDS = 60
+from tests.servers.starting import WAIT_SECONDS, free_port, wait_until
+
 _SETTINGS = {
     "wal_level": "logical",
     "fsync": "off",
@@ -61,7 +60,7 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
-        self.port = _free_port()
+        self.port = free_port()
         self.settings = {**_SETTINGS, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         _run(["cp", "-r", str(cluster_template() / "data"), str(self.folder / "data")], user=None)
@@ -118,22 +117,8 @@ class PostgresServer:
         postmaster = self.folder / "data" / "postmaster.pid"
         if postmaster.exists():
             os.kill(int(postmaster.read_text().split()[0]), number)
-        self._process.wait(_WAIT_SECONDS)
+        self._process.wait(WAIT_SECONDS)
         self._process = None
-
-
-def wait_until(condition: Callable[[], object], describe: Callable[[], object] = lambda: "") -> None:
-    """Wait until a condition holds; after a minute the test fails with the description."""
-    end = time.monotonic() + _WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"waited {_WAIT_SECONDS} s in vain; {describe()}"
-        time.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _as_server_user(command: list[str]) -> list[str]:

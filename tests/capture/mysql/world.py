@@ -9,7 +9,8 @@ from typing import Any
 from penstock.contracts import Database, SourceOptions, SourceTable
 from penstock.databases import open_database
 from tests.capture.database_world import TABLES, SqlWorld
-from tests.servers.mariadb import PASSWORD, MariaDBServer, free_port
+from tests.servers.mariadb import PASSWORD, MariaDBServer
+from tests.servers.starting import free_port
 
 _NUMBERS = count(1)
 

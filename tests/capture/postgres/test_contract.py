@@ -12,7 +12,8 @@ from penstock.databases import open_database
 from tests.capture.database_contract import DatabaseContract, catch_up, contents, items_to_end, new_fold, opened
 from tests.capture.database_fold import Item
 from tests.capture.database_world import TABLES, DatabaseWorld, Remove, SqlWorld, Update, account, pair
-from tests.servers.postgres import PostgresServer, wait_until
+from tests.servers.postgres import PostgresServer
+from tests.servers.starting import wait_until
 
 
 class PostgresWorld(SqlWorld):

@@ -16,7 +16,8 @@ from penstock.contracts import Captured, TableEvent
 from tests.capture.database_fold import Fold, Item
 from tests.capture.postgres.conftest import database_of
 from tests.capture.postgres.reading import fold_of
-from tests.servers.postgres import PostgresServer, wait_until
+from tests.servers.postgres import PostgresServer
+from tests.servers.starting import wait_until
 from tests.servers.wire import Wire
 
 

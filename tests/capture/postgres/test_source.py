@@ -14,7 +14,8 @@ from penstock.errors import ChangesLostError, DeclarationError, UnavailableError
 from tests.capture.database_fold import Fold, Item
 from tests.capture.postgres.conftest import database_of
 from tests.capture.postgres.reading import catch_up, fold_of, follow
-from tests.servers.postgres import PostgresServer, wait_until
+from tests.servers.postgres import PostgresServer
+from tests.servers.starting import wait_until
 
 
 def events(items: list[Item]) -> list[str]:
