@@ -33,6 +33,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[Load]:
+        self._stop.clear()
         threads = [threading.Thread(target=self._session, args=(number,)) for number in range(SESSIONS)]
         for thread in threads:
             thread.start()

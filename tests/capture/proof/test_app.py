@@ -126,8 +126,8 @@ def test_views_over_captured_tables_survive_kills_of_the_whole_tree(bank: Postgr
     for kill in range(int(os.environ.get("PENSTOCK_KILLS", "3"))):
         app = RunningApp(program, log)
         try:
-            app.wait_for_epochs(1)
             with load.running():
+                app.wait_for_epochs(1)  # without a load, one that has nothing left to do would make none
                 for number in range(4):
                     app.wait_for_epochs(len(app.epochs) + 1)
                     total.look()
