@@ -228,7 +228,7 @@ def begin_debezium(server: PostgresServer, directory: Path) -> None:
     """Let Debezium make its slot and see a first change, so that it has a place to continue from."""
     if not DEBEZIUM.exists():
         return
-    with process(debezium(server, directory, 1)) as running:
+    with process(debezium(server, directory, 1), folder=directory) as running:
         wait_until(lambda: server.execute("SELECT 1 FROM pg_replication_slots WHERE active"), "Debezium did not begin")
         server.execute("UPDATE branches SET bbalance = bbalance + 1 WHERE bid = 1")
         wait_until(lambda: running.poll() is not None, "Debezium did not see a change")
@@ -242,7 +242,7 @@ def beside_debezium(server: PostgresServer, directory: Path, ours: float) -> Ite
         yield Measurement(name=name, value=0, unit="measured", note=note)
         return
     command = debezium(server, directory, CHANGES)
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800).stdout
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800, cwd=directory).stdout
     theirs = json.loads(next(line for line in out.splitlines() if line.startswith('{"changes"')))
     yield compared(
         name,
@@ -315,8 +315,8 @@ def run(command: list[str]) -> None:
 
 
 @contextmanager
-def process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def process(command: list[str], *, folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
     try:
         yield running
     finally:
