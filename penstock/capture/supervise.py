@@ -83,7 +83,7 @@ class Supervisor:
 
     @property
     def have_ended(self) -> bool:
-        """Whether no capture runs any more or will be started again."""
+        """Whether no capture runs or will be started again."""
         return not any(capture.is_alive for capture in self._captures)
 
     def start(self) -> None:

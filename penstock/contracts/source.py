@@ -122,7 +122,7 @@ class Database(Confirms, Protocol):
 
     `penstock.databases.open_database` opens it, which connects to nothing. `tables` asks the database: the schema has
     the captured columns and `COMMIT_TIME`, and only columns of the key are not null. Without a usable key, or where a
-    setting of the server is wrong: DeclarationError, with the statement that mends it as the hint.
+    setting of the server is wrong: DeclarationError, with the statement that corrects it as the hint.
 
     Items of `read` are Arrow batches with the columns of the schema. A row that deletes its key has nulls elsewhere,
     except in `COMMIT_TIME`. An update that changes the key is a delete and a row. All changes of a transaction have one

@@ -161,7 +161,7 @@ class EarlierRows:
         return self._connection
 
     def _open_file(self) -> sqlite3.Connection:
-        """The file as it was committed last; a new one if it is of no use any more."""
+        """The file as it was committed last; a new one if it is of no use."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(sqlite3.DatabaseError):
             connection = _connect(self.path)

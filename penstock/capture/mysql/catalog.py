@@ -69,7 +69,7 @@ def captured_table(spec: SourceTable, database: str) -> CapturedTable:
 def describe_table(
     session: Session, table: CapturedTable, charsets: Charsets, dropped: frozenset[str]
 ) -> TableDefinition:
-    """The table as it is now. DeclarationError if it cannot be captured; the hint has the statement that mends it."""
+    """The table as it is now. DeclarationError if it cannot be captured; the hint has the statement to run."""
     where = f"database {session.address.shown}: table '{table.name}'"
     estimated_rows = _check_kind(session, table, where)
     key = _key(session, table)

@@ -61,7 +61,7 @@ def _without_slot(has_slot: bool, position: StreamPosition | None, options: Sour
         return SourceHealth(state="not begun" if not has_slot else "beginning")
     return SourceHealth(
         state="lost",
-        problem="its replication slot does not exist anymore, so changes since its position are lost",
+        problem="its replication slot no longer exists, so changes since its position are lost",
         hint=_copy_again(options),
     )
 

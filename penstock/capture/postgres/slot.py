@@ -58,7 +58,7 @@ def slot_name(options: SourceOptions) -> str:
 
 
 def check_settings(connection: Connection) -> None:
-    """DeclarationError unless the server writes what logical replication needs, with the statement that mends it."""
+    """DeclarationError unless the server writes what logical replication needs, with the statement that corrects it."""
     (level,) = connection.execute("SHOW wal_level").fetchone() or ("",)
     if level != "logical":
         raise DeclarationError(
@@ -226,7 +226,7 @@ def remove_all(connection: Connection, name: str) -> None:
 def check_slot(slot: Slot | None, name: str, position: StreamPosition, options: SourceOptions) -> None:
     """ChangesLostError unless the slot has everything that comes after the position."""
     if slot is None:
-        raise changes_lost(options, f"slot {name}: it does not exist anymore; somebody dropped it")
+        raise changes_lost(options, f"slot {name}: it no longer exists; somebody dropped it")
     if not slot.is_usable:
         raise changes_lost(
             options, f"slot {name}: the server has removed what it retained; it was more than max_slot_wal_keep_size"

@@ -46,7 +46,7 @@ def _remove(capture: FoundCapture, *, topics: bool) -> list[str]:
     with capture.database() as database:
         database.remove()
     if capture.log.position(writer_name(capture.name)) is not None:
-        # A capture of this name would begin anew, rather than where the database knows nothing of it any more.
+        # A capture of this name would begin anew, rather than where the database no longer knows it.
         writer = capture.log.writer(writer_name(capture.name))
         writer.write([], CopyPosition().to_json())
         writer.close()

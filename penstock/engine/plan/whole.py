@@ -57,7 +57,7 @@ def is_whole(starts: Starts, cut: Mapping[str, Ends], present: Mapping[str, Ends
 
 
 def _let_through(groups: Mapping[Part, Groups], wanted: Cuts, lowered: Cuts) -> dict[Part, int]:
-    """The lowered cut, with a transaction that would wait for ever; with some row, if nothing has moved."""
+    """The lowered cut, with a transaction that would wait forever; with some row, if nothing has moved."""
     raised, moved = dict(lowered), any(lowered[part] > groups[part].start for part in groups)
     transaction = blocked_transaction(groups, wanted, lowered)
     if not transaction and not moved:

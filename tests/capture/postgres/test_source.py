@@ -291,7 +291,7 @@ def test_a_dropped_slot_stops_the_capture_with_the_command(orders: PostgresServe
     catch_up(database, fold)
     wait_until(lambda: not orders.execute("SELECT 1 FROM pg_replication_slots WHERE active"))
     orders.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    with pytest.raises(ChangesLostError, match="does not exist") as error:
+    with pytest.raises(ChangesLostError, match="no longer exists") as error:
         catch_up(database, fold)
     assert error.value.hint == "copy the tables again: penstock capture snapshot shop"
 
